@@ -1,0 +1,1 @@
+"""fumehood: run tools nobody should have to trust."""

@@ -1,0 +1,3 @@
+"""Promises of agent: (id, sentence, source[, gap])."""
+
+PROMISES: list[tuple[str, ...]] = []

@@ -1,0 +1,3 @@
+"""Promises of broker: (id, sentence, source[, gap])."""
+
+PROMISES: list[tuple[str, ...]] = []

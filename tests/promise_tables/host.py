@@ -1,0 +1,3 @@
+"""Promises of host: (id, sentence, source[, gap])."""
+
+PROMISES: list[tuple[str, ...]] = []

@@ -1,0 +1,3 @@
+"""Promises of isolate: (id, sentence, source[, gap])."""
+
+PROMISES: list[tuple[str, ...]] = []

@@ -1,0 +1,3 @@
+"""Promises of packaging: (id, sentence, source[, gap])."""
+
+PROMISES: list[tuple[str, ...]] = []

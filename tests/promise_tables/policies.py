@@ -1,0 +1,3 @@
+"""Promises of policies: (id, sentence, source[, gap])."""
+
+PROMISES: list[tuple[str, ...]] = []

@@ -1,0 +1,3 @@
+"""Promises of sandbox: (id, sentence, source[, gap])."""
+
+PROMISES: list[tuple[str, ...]] = []
