@@ -1,4 +1,4 @@
-"""The exceptions fumehood raises, as one tree. Every leaf says whose fault it is, so a caller can act on the type alone.
+"""The exceptions fumehood raises, as one tree. Every leaf says whose fault it is: the type is enough to act on.
 
     FumehoodError
     ├── ConfigError          the operator's file is wrong            exit 2
@@ -8,9 +8,9 @@
     ├── ToolError            the tool failed by its own doing        exit 1
     └── HostError            fumehood or its machine failed          exit 1
 
-"This machine cannot" (SandboxUnavailable) and "your request is wrong" (ConfigError) are different types on purpose: the first
-is fixed by another kernel, the second by another file. Imports nothing but the standard library; the command line reads
-`exit_code` and never a table of its own.
+"This machine cannot" (SandboxUnavailable) and "your request is wrong" (ConfigError) are different types on
+purpose: the first is fixed by another kernel, the second by another file. Imports nothing but the standard
+library; the command line reads `exit_code` and never a table of its own.
 """
 
 from __future__ import annotations

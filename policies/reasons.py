@@ -1,0 +1,333 @@
+"""Every reason fumehood gives for a no: one constant each, with its sentences. Nothing else may invent a code.
+
+Guarantees: a code means one thing everywhere (result, event log, `explain`, proxy status line); each has a
+sentence for the operator (what happened and what to change), one for the model (what it may do next, and that
+repeating the call does not help when it does not) and one for the docs. The sentences are constants: they hold
+no host, path, address or secret, so they can go into a transcript as they are. Details travel in fields.
+
+Before editing: a new code also needs a heading in docs/reasons.md; tests/policies/test_reasons.py compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Family = Literal["limit", "denied", "sandbox_error", "tool_error", "egress"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One no.
+
+    code: what programs compare. family: the `outcome` it explains, or "egress" for one refused connection.
+    operator, model, doc: one sentence or two for each reader, without details of the particular case.
+    """
+
+    code: str
+    family: Family
+    operator: str
+    model: str
+    doc: str
+
+
+_TABLE: tuple[Reason, ...] = (
+    # --- limit: the call was killed at a line the operator drew ---------------------------------------------
+    Reason(
+        "timeout",
+        "limit",
+        "The call was still running when its wall time (timeout_s) ended, and its whole process tree was killed.",
+        "The tool did not finish in its time and was stopped; ask it for less work at once.",
+        "Wall time `timeout_s` ran out. The host kills the tree; the tool's help is not needed.",
+    ),
+    Reason(
+        "cpu",
+        "limit",
+        "The call used up its processor time (cpu_s) and was killed.",
+        "The tool computed for longer than it may and was stopped; ask it for less work at once.",
+        "Processor time `cpu_s` ran out, summed over the processes of the call as the kernel counts it.",
+    ),
+    Reason(
+        "memory",
+        "limit",
+        "The call wanted more memory than it may have (memory) and was stopped.",
+        "The tool needed more memory than it may use; ask it for a smaller piece of the data.",
+        "The call reached `memory`: the kernel refused an allocation or killed a process of the call.",
+    ),
+    Reason(
+        "processes",
+        "limit",
+        "The call tried to run more processes and threads at once than it may (processes).",
+        "The tool tried to start more processes than it may; asking again in the same way will not help.",
+        "The call reached `processes`, which counts processes and threads that live at the same time.",
+    ),
+    Reason(
+        "output",
+        "limit",
+        "Result, stdout and stderr together were larger than the call may return (output).",
+        "The tool's answer was too large to pass on; ask it for a shorter answer.",
+        "Result plus stdout plus stderr went past `output`; what had arrived by then is kept and marked truncated.",
+    ),
+    Reason(
+        "tmp",
+        "limit",
+        "The call filled its private /tmp (tmp).",
+        "The tool ran out of scratch space; ask it to work on less data at once.",
+        "The private /tmp of the call reached `tmp`; writes then fail with ENOSPC.",
+    ),
+    Reason(
+        "events",
+        "limit",
+        "The call emitted more events than it may (events).",
+        "The tool reported more events than it may and was stopped; ask it for a smaller range.",
+        "The call sent more `ctx.emit` events than `events` allows; those before the line are kept.",
+    ),
+    # --- denied: the call did not start ---------------------------------------------------------------------
+    Reason(
+        "input-schema",
+        "denied",
+        "The input does not match the tool's input_schema, so the tool was not started.",
+        "The input does not fit the tool's schema; correct the input and call again.",
+        "The parent checked the input against `input_schema` before any process was used, and it did not match.",
+    ),
+    Reason(
+        "approval-declined",
+        "denied",
+        "The tool needs an approval for each call, and it was declined.",
+        "A person declined this call; do not repeat it unless you are asked to.",
+        'The tool has `approval = "always"` and whoever was asked said no. The tool was not started.',
+    ),
+    Reason(
+        "oversized-input",
+        "denied",
+        "The input is larger than one call frame may be, so the tool was not started.",
+        "The input is too large for one call; send less at once.",
+        "The input as JSON is larger than the frame that carries it to the child.",
+    ),
+    Reason(
+        "unknown-tool",
+        "denied",
+        "No tool of this name is configured; `fumehood tools` lists those that are.",
+        "There is no tool of this name; use one of the tools you were given.",
+        "The name is not under `[tools]`. Nothing was started.",
+    ),
+    Reason(
+        "busy",
+        "denied",
+        "As many calls run and wait as the host takes (max_parallel and queue_limit), so this one was turned away.",
+        "The host is busy; this says nothing about the call itself, so try again later.",
+        "`max_parallel` calls were running and `queue_limit` more were waiting. The only refusal worth repeating.",
+    ),
+    # --- sandbox_error: the house failed, not the tool ------------------------------------------------------
+    Reason(
+        "tier",
+        "sandbox_error",
+        "This machine cannot build the sandbox that require_tier asks for; `fumehood doctor` names the layer missing.",
+        "The tool cannot run on this machine; calling it again will not help.",
+        "A layer that the required tier needs is not in force here. Nothing runs in a weaker sandbox unasked.",
+    ),
+    Reason(
+        "protocol",
+        "sandbox_error",
+        "The child sent something that is not a frame of the protocol, and was killed.",
+        "The tool broke off in a way that leaves no answer; calling it again in the same way will probably fail.",
+        "A frame was malformed, out of order or past its cap. A tool that speaks to our descriptor can cause it.",
+    ),
+    Reason(
+        "crashed",
+        "sandbox_error",
+        "The child died of a signal before it gave a result; the signal stands beside this reason.",
+        "The tool crashed; calling it again in the same way will probably crash it again.",
+        "`waitid` reported a signal (SIGSEGV, SIGSYS, SIGKILL by the kernel …) that no limit of the call explains.",
+    ),
+    Reason(
+        "start",
+        "sandbox_error",
+        "The child could not be made ready: the tool's import failed or took longer than start_s.",
+        "The tool could not be started; calling it again will not help until its operator repairs it.",
+        "Building the child or importing the tool failed or took longer than `start_s`. No input was handed over.",
+    ),
+    # --- tool_error: the tool's own doing -------------------------------------------------------------------
+    Reason(
+        "raised",
+        "tool_error",
+        "The tool raised an exception; its type and text stand in `error`.",
+        "The tool failed with the error given.",
+        "`run` raised. The exception's type and text are what the tool claims; they are not judged.",
+    ),
+    Reason(
+        "exit-status",
+        "tool_error",
+        "The command ended with a status other than 0; its stderr says more.",
+        "The command failed; its error output says why.",
+        "A command tool exited by itself with a status other than 0.",
+    ),
+    Reason(
+        "not-json",
+        "tool_error",
+        "The tool's result is not JSON.",
+        "The tool gave an answer that cannot be read; calling it again in the same way will not help.",
+        '`run` returned what JSON cannot hold, or a command tool with `result = "json"` printed something else.',
+    ),
+    # --- egress: one connection or request ------------------------------------------------------------------
+    Reason(
+        "not-listed",
+        "egress",
+        "No egress entry of the tool names this host; this is not a deny entry. Add the host to `egress` to allow it.",
+        "This host is not on the tool's list of allowed hosts; do not try other spellings of it.",
+        "No entry of `egress` matches. Decided before any DNS query: the resolver never hears of the name.",
+    ),
+    Reason(
+        "denied-by-rule",
+        "egress",
+        "A deny entry names this host. Deny wins over every egress entry, so adding one to `egress` changes nothing.",
+        "This host is forbidden by an explicit rule; do not try to reach it in another way.",
+        "An entry of `[host] deny` or of the tool's `deny` matches; the decision names whose it is.",
+    ),
+    Reason(
+        "not-public",
+        "egress",
+        "The name resolves to an address that is not public; list the entry under `private` if that is meant.",
+        "This host leads to a non-public address, which the tool may not reach.",
+        "An answer is loopback, private, shared, reserved, multicast or the host's own, without `private` on the entry.",
+    ),
+    Reason(
+        "metadata",
+        "egress",
+        "The name resolves to a link-local or cloud metadata address. No entry and no flag allows these.",
+        "This address belongs to the machine's own environment and is never reachable.",
+        "Link-local and metadata addresses hand out machine credentials; `private` does not cover them.",
+    ),
+    Reason(
+        "mixed-answers",
+        "egress",
+        "The name resolves to public and non-public addresses at once; the whole set is refused.",
+        "This host's name leads to several places, some of them forbidden; it is not reachable.",
+        "A set with one forbidden answer is refused whole, since a client could be steered to that one.",
+    ),
+    Reason(
+        "no-answer",
+        "egress",
+        "The name is allowed but did not resolve: no such name, no address, or the name server did not answer.",
+        "The host's name could not be resolved; check the spelling, or try again later.",
+        "Policy allowed the name and DNS gave no address for it in time.",
+    ),
+    Reason(
+        "malformed",
+        "egress",
+        "The request is not a well-formed URL, host name or proxy request.",
+        "The URL is not well formed; write it as scheme://host/path.",
+        "The text breaks the grammar for hosts, ports or requests. It is refused and never repaired.",
+    ),
+    Reason(
+        "ambiguous-url",
+        "egress",
+        "Parsers disagree about which host or path this URL names, so it is refused.",
+        "The URL can be read in more than one way; write it plainly as scheme://host/path.",
+        "Two parsers read different hosts, ports or paths: backslashes, user names, odd escapes, numeric hosts.",
+    ),
+    Reason(
+        "method",
+        "egress",
+        "The host is listed, but not for this HTTP method; this is not a deny entry.",
+        "This host may not be used with this HTTP method; use one the tool is allowed.",
+        "Entries for host, port and scheme exist, and none of them lists the method.",
+    ),
+    Reason(
+        "path",
+        "egress",
+        "The host is listed, but not for this path; this is not a deny entry.",
+        "This path of the host is not allowed; use one the tool is allowed.",
+        "Entries for host, port, scheme and method exist, and none has a prefix of the path.",
+    ),
+    Reason(
+        "port",
+        "egress",
+        "The host is listed, but not on this port; this is not a deny entry.",
+        "This host is not allowed on this port.",
+        "Entries for the host exist, and none of them has the port.",
+    ),
+    Reason(
+        "scheme",
+        "egress",
+        "The host is listed, but not with this scheme; this is not a deny entry.",
+        "This host is not allowed with this scheme; use https unless told otherwise.",
+        "Entries for host and port exist with another scheme, or the scheme is none that the broker speaks.",
+    ),
+    Reason(
+        "server-name",
+        "egress",
+        "The TLS server name is missing or differs from the host that was decided.",
+        "The connection asked for one host and named another; use the same name for both.",
+        "Behind an `https` entry the ClientHello must name the decided host, else the tunnel could lead elsewhere.",
+    ),
+    Reason(
+        "redirect",
+        "egress",
+        "An allowed host redirected to a place that policy refuses; the refused place has its own row.",
+        "The host sent the request on to a place that is not allowed.",
+        "Each hop is decided from the start as if it were asked for first, and one of them was refused.",
+    ),
+    Reason(
+        "too-many-redirects",
+        "egress",
+        "The chain of redirects is longer than the broker follows.",
+        "The host redirects too often; ask for the final address directly.",
+        "Redirects are followed one decision at a time, up to a fixed count.",
+    ),
+    Reason(
+        "budget-bytes",
+        "egress",
+        "Request or response is larger than the entry's max_request or max_response.",
+        "The transfer is larger than the tool may make; ask for less.",
+        "The byte budget ran out and the connection was closed; bodies are counted as sent and as decoded.",
+    ),
+    Reason(
+        "budget-rate",
+        "egress",
+        "Requests came faster, or more at once, than the entry's rate or max_connections allows.",
+        "The tool sends requests too fast; wait before the next one.",
+        "The budget of requests in time or of connections at once was used up.",
+    ),
+    Reason(
+        "budget-time",
+        "egress",
+        "The connection was open, or silent, for longer than it may be.",
+        "The host took too long; try again later or ask for less.",
+        "A time budget of the connection ran out.",
+    ),
+    Reason(
+        "upstream",
+        "egress",
+        "The host was allowed and resolved, but the connection or the TLS handshake with it failed.",
+        "The host could not be reached or did not answer properly; try again later.",
+        "Policy allowed the request; connecting, TLS or the peer's HTTP failed. Not a refusal of policy.",
+    ),
+    Reason(
+        "policy-changed",
+        "egress",
+        "The policy was reloaded and no longer allows this connection, so it was closed.",
+        "This host is no longer allowed.",
+        "Connections are judged again when the policy changes.",
+    ),
+    Reason(
+        "no-call",
+        "egress",
+        "The child asked for the network before a call had begun or after it had ended.",
+        "The network can be used only while the tool is being called.",
+        "Egress belongs to a call. Import-time and leftover connections are refused.",
+    ),
+)
+
+REASONS: Mapping[str, Reason] = MappingProxyType({entry.code: entry for entry in _TABLE})
+"""Every reason by its code. Codes are unique across the families."""
+
+
+def reason(code: str) -> Reason:
+    """The reason of that code.
+
+    Raises: KeyError when the code is not in the vocabulary, which is a bug in the caller.
+    """
+    return REASONS[code]
