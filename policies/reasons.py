@@ -2,10 +2,10 @@
 
 Guarantees: a code means one thing everywhere (result, event log, `explain`, proxy status line); each has a
 sentence for the operator (what happened and what to change), one for the model (what it may do next, and that
-repeating the call does not help when it does not) and one for the docs. The sentences are constants: they hold
-no host, path, address or secret, so they can go into a transcript as they are. Details travel in fields.
+repeating the call does not help when it does not) and one for the docs. The sentences are constants without a
+host, path, address or secret, so they can go into a transcript as they are. Details travel in fields.
 
-Before editing: a new code also needs a heading in docs/reasons.md; tests/policies/test_reasons.py compares them.
+Before editing: a new code also needs its heading in docs/reasons.md; a test compares the two.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _TABLE: tuple[Reason, ...] = (
     Reason(
         "timeout",
         "limit",
-        "The call was still running when its wall time (timeout_s) ended, and its whole process tree was killed.",
+        (
+            "The call was still running when its wall time (timeout_s) ended, and its whole process tree "
+            "was killed."
+        ),
         "The tool did not finish in its time and was stopped; ask it for less work at once.",
         "Wall time `timeout_s` ran out. The host kills the tree; the tool's help is not needed.",
     ),
@@ -68,7 +71,10 @@ _TABLE: tuple[Reason, ...] = (
         "limit",
         "Result, stdout and stderr together were larger than the call may return (output).",
         "The tool's answer was too large to pass on; ask it for a shorter answer.",
-        "Result plus stdout plus stderr went past `output`; what had arrived by then is kept and marked truncated.",
+        (
+            "Result plus stdout plus stderr went past `output`; what had arrived by then is kept and "
+            "marked truncated."
+        ),
     ),
     Reason(
         "tmp",
@@ -90,7 +96,10 @@ _TABLE: tuple[Reason, ...] = (
         "denied",
         "The input does not match the tool's input_schema, so the tool was not started.",
         "The input does not fit the tool's schema; correct the input and call again.",
-        "The parent checked the input against `input_schema` before any process was used, and it did not match.",
+        (
+            "The parent checked the input against `input_schema` before any process was used, and it did "
+            "not match."
+        ),
     ),
     Reason(
         "approval-declined",
@@ -116,38 +125,62 @@ _TABLE: tuple[Reason, ...] = (
     Reason(
         "busy",
         "denied",
-        "As many calls run and wait as the host takes (max_parallel and queue_limit), so this one was turned away.",
+        (
+            "As many calls run and wait as the host takes (max_parallel and queue_limit), so this one was"
+            " turned away."
+        ),
         "The host is busy; this says nothing about the call itself, so try again later.",
-        "`max_parallel` calls were running and `queue_limit` more were waiting. The only refusal worth repeating.",
+        (
+            "`max_parallel` calls were running and `queue_limit` more were waiting. The only refusal "
+            "worth repeating."
+        ),
     ),
     # --- sandbox_error: the house failed, not the tool ------------------------------------------------------
     Reason(
         "tier",
         "sandbox_error",
-        "This machine cannot build the sandbox that require_tier asks for; `fumehood doctor` names the layer missing.",
+        (
+            "This machine cannot build the sandbox that require_tier asks for; `fumehood doctor` names "
+            "the layer missing."
+        ),
         "The tool cannot run on this machine; calling it again will not help.",
-        "A layer that the required tier needs is not in force here. Nothing runs in a weaker sandbox unasked.",
+        (
+            "A layer that the required tier needs is not in force here. Nothing runs in a weaker sandbox "
+            "unasked."
+        ),
     ),
     Reason(
         "protocol",
         "sandbox_error",
         "The child sent something that is not a frame of the protocol, and was killed.",
-        "The tool broke off in a way that leaves no answer; calling it again in the same way will probably fail.",
-        "A frame was malformed, out of order or past its cap. A tool that speaks to our descriptor can cause it.",
+        (
+            "The tool broke off in a way that leaves no answer; calling it again in the same way will "
+            "probably fail."
+        ),
+        (
+            "A frame was malformed, out of order or past its cap. A tool that speaks to our descriptor "
+            "can cause it."
+        ),
     ),
     Reason(
         "crashed",
         "sandbox_error",
         "The child died of a signal before it gave a result; the signal stands beside this reason.",
         "The tool crashed; calling it again in the same way will probably crash it again.",
-        "`waitid` reported a signal (SIGSEGV, SIGSYS, SIGKILL by the kernel …) that no limit of the call explains.",
+        (
+            "`waitid` reported a signal (SIGSEGV, SIGSYS, SIGKILL by the kernel …) that no limit of the "
+            "call explains."
+        ),
     ),
     Reason(
         "start",
         "sandbox_error",
         "The child could not be made ready: the tool's import failed or took longer than start_s.",
         "The tool could not be started; calling it again will not help until its operator repairs it.",
-        "Building the child or importing the tool failed or took longer than `start_s`. No input was handed over.",
+        (
+            "Building the child or importing the tool failed or took longer than `start_s`. No input was "
+            "handed over."
+        ),
     ),
     # --- tool_error: the tool's own doing -------------------------------------------------------------------
     Reason(
@@ -169,29 +202,44 @@ _TABLE: tuple[Reason, ...] = (
         "tool_error",
         "The tool's result is not JSON.",
         "The tool gave an answer that cannot be read; calling it again in the same way will not help.",
-        '`run` returned what JSON cannot hold, or a command tool with `result = "json"` printed something else.',
+        (
+            '`run` returned what JSON cannot hold, or a command tool with `result = "json"` printed '
+            "something else."
+        ),
     ),
     # --- egress: one connection or request ------------------------------------------------------------------
     Reason(
         "not-listed",
         "egress",
-        "No egress entry of the tool names this host; this is not a deny entry. Add the host to `egress` to allow it.",
+        (
+            "No egress entry of the tool names this host; this is not a deny entry. Add the host to "
+            "`egress` to allow it."
+        ),
         "This host is not on the tool's list of allowed hosts; do not try other spellings of it.",
         "No entry of `egress` matches. Decided before any DNS query: the resolver never hears of the name.",
     ),
     Reason(
         "denied-by-rule",
         "egress",
-        "A deny entry names this host. Deny wins over every egress entry, so adding one to `egress` changes nothing.",
+        (
+            "A deny entry names this host. Deny wins over every egress entry, so adding one to `egress` "
+            "changes nothing."
+        ),
         "This host is forbidden by an explicit rule; do not try to reach it in another way.",
         "An entry of `[host] deny` or of the tool's `deny` matches; the decision names whose it is.",
     ),
     Reason(
         "not-public",
         "egress",
-        "The name resolves to an address that is not public; list the entry under `private` if that is meant.",
+        (
+            "The name resolves to an address that is not public; list the entry under `private` if that "
+            "is meant."
+        ),
         "This host leads to a non-public address, which the tool may not reach.",
-        "An answer is loopback, private, shared, reserved, multicast or the host's own, without `private` on the entry.",
+        (
+            "An answer is loopback, private, shared, reserved, multicast or the host's own, without "
+            "`private` on the entry."
+        ),
     ),
     Reason(
         "metadata",
@@ -210,7 +258,10 @@ _TABLE: tuple[Reason, ...] = (
     Reason(
         "no-answer",
         "egress",
-        "The name is allowed but did not resolve: no such name, no address, or the name server did not answer.",
+        (
+            "The name is allowed but did not resolve: no such name, no address, or the name server did "
+            "not answer."
+        ),
         "The host's name could not be resolved; check the spelling, or try again later.",
         "Policy allowed the name and DNS gave no address for it in time.",
     ),
@@ -226,7 +277,10 @@ _TABLE: tuple[Reason, ...] = (
         "egress",
         "Parsers disagree about which host or path this URL names, so it is refused.",
         "The URL can be read in more than one way; write it plainly as scheme://host/path.",
-        "Two parsers read different hosts, ports or paths: backslashes, user names, odd escapes, numeric hosts.",
+        (
+            "Two parsers read different hosts, ports or paths: backslashes, user names, odd escapes, "
+            "numeric hosts."
+        ),
     ),
     Reason(
         "method",
@@ -261,7 +315,10 @@ _TABLE: tuple[Reason, ...] = (
         "egress",
         "The TLS server name is missing or differs from the host that was decided.",
         "The connection asked for one host and named another; use the same name for both.",
-        "Behind an `https` entry the ClientHello must name the decided host, else the tunnel could lead elsewhere.",
+        (
+            "Behind an `https` entry the ClientHello must name the decided host, else the tunnel could "
+            "lead elsewhere."
+        ),
     ),
     Reason(
         "redirect",

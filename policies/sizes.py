@@ -1,8 +1,8 @@
 """Sizes in bytes, as people write them: "512 MiB", "8 MB", "1048576".
 
-KiB, MiB, GiB, TiB are powers of 1024; kB, MB, GB, TB are powers of 1000. A unit must be spelled in one of these
-ways (letter case aside): "512M" means one thing to `dd` and another to a disk maker, so it is refused with both
-spellings named. No fractions: 1.5 GiB is 1536 MiB. Nothing here knows about configuration files.
+KiB, MiB, GiB, TiB are powers of 1024; kB, MB, GB, TB are powers of 1000. A unit must be spelled in one of
+these ways (letter case aside): "512M" means one thing to `dd` and another to a disk maker, so it is refused
+with both spellings named. No fractions: 1.5 GiB is 1536 MiB. Nothing here knows about configuration files.
 """
 
 from __future__ import annotations
