@@ -1,4 +1,5 @@
-"""The exceptions fumehood raises, as one tree. A leaf says whose fault it is, so the type is enough to act on.
+"""The exceptions fumehood raises, as one tree. A leaf says whose fault it is, so the type is enough to act
+on.
 
     FumehoodError
     ├── ConfigError          the operator's file is wrong            exit 2

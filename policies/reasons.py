@@ -1,4 +1,5 @@
-"""Every reason fumehood gives for a no: one constant each, with its sentences. Nothing else may invent a code.
+"""Every reason fumehood gives for a no: one constant each, with its sentences. Nothing else may invent a
+code.
 
 Guarantees: a code means one thing everywhere (result, event log, `explain`, proxy status line); each has a
 sentence for the operator (what happened and what to change), one for the model (what it may do next, and that

@@ -1,0 +1,184 @@
+"""Checks that need more than one key: kinds, secrets, private entries, paths that would open the house.
+
+Guarantees: every check runs on the raw tables as well as it can, whatever else is wrong with them, so that
+one load reports all faults. A check never raises.
+Before editing: a check takes the raw data (any JSON-like value may stand anywhere) and yields Problems; it
+looks at types before it looks at values.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fumehood.policies._not_yet import unsupported
+from fumehood.policies._problems import CREDENTIAL_SHAPE, KeyPath, Problem, nearest
+from fumehood.policies.config import KINDS, Config, ToolConfig
+from fumehood.policies.errors import RuleError
+from fumehood.policies.rules import EgressRule, parse_rule
+
+_ONLY_FOR = {"result": "command", "preload": "module"}
+_READ_BY_HOST = ("module", "script", "input_schema")
+
+
+def table(value: object) -> Mapping[str, Any]:
+    """`value` when it is a table, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def cross_checks(data: Mapping[str, Any], base: Path, *, allow_unsupported: bool) -> Iterator[Problem]:
+    """Every fault that one key alone does not show. base: the folder of the file."""
+    secrets = table(data.get("secrets"))
+    yield from _secret_sources(secrets)
+    for name, raw in table(data.get("tools")).items():
+        if not isinstance(raw, Mapping):
+            continue
+        at: KeyPath = ("tools", name)
+        rules = _parsed(raw.get("egress"))
+        yield from _kind(at, raw)
+        yield from _secret_references(at, raw, secrets, rules)
+        yield from _private(at, raw, rules)
+        if not allow_unsupported:
+            for path, text in unsupported(raw, rules):
+                yield Problem((*at, *path), text)
+    yield from _credentials_in_plain_sight(data, ())
+
+
+def _secret_sources(secrets: Mapping[str, Any]) -> Iterator[Problem]:
+    for name, raw in secrets.items():
+        written = [key for key in ("env", "file", "credential") if key in table(raw)]
+        if isinstance(raw, Mapping) and len(written) != 1:
+            yield Problem(
+                ("secrets", name),
+                f"needs exactly one of env, file and credential, and has {' and '.join(written) or 'none'}"
+                + ("" if written else f'; write {{ env = "{name}" }}'),
+            )
+
+
+def _kind(at: KeyPath, raw: Mapping[str, Any]) -> Iterator[Problem]:
+    kinds = [kind for kind in KINDS if kind in raw]
+    if len(kinds) != 1:
+        has = f"this one has {' and '.join(kinds)}" if kinds else "this one has none"
+        yield Problem(at, f"a tool has exactly one of module, command, mcp and script; {has}")
+        return
+    for key, kind in _ONLY_FOR.items():
+        if key in raw and kinds != [kind]:
+            yield Problem(
+                (*at, key), f"has a meaning only for {kind} tools, and this is a {kinds[0]} tool; delete it"
+            )
+
+
+def _parsed(entries: object) -> dict[int, EgressRule]:
+    """The entries that are rules, by index. What is wrong with the others is reported by their field."""
+    rules: dict[int, EgressRule] = {}
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, str | Mapping):
+            try:
+                rules[index] = parse_rule(entry)
+            except RuleError:
+                continue
+    return rules
+
+
+def _secret_references(
+    at: KeyPath, raw: Mapping[str, Any], secrets: Mapping[str, Any], rules: Mapping[int, EgressRule]
+) -> Iterator[Problem]:
+    wanted: list[tuple[KeyPath, str]] = []
+    for name, value in table(raw.get("env")).items():
+        if isinstance(value, Mapping) and isinstance(value.get("secret"), str):
+            wanted.append(((*at, "env", name, "secret"), value["secret"]))
+    for index, rule in rules.items():
+        for name in rule.secret.names if rule.secret is not None else ():
+            wanted.append(((*at, "egress", index, "secret"), name))
+    for path, name in wanted:
+        if name not in secrets:
+            near = {known.lower(): known for known in map(str, secrets)}
+            close = nearest(name, near)
+            if close:
+                fix = f'write "{near[close]}"'
+            else:
+                fix = 'declare it there, like NAME = { env = "NAME" }'
+            yield Problem(path, f"there is no secret of this name in [secrets]; {fix}")
+
+
+def _private(at: KeyPath, raw: Mapping[str, Any], rules: Mapping[int, EgressRule]) -> Iterator[Problem]:
+    for index, rule in _parsed(raw.get("private")).items():
+        if not any(covers_private(rule, listed) for listed in rules.values()):
+            close = nearest(rule.text, [listed.text for listed in rules.values()])
+            fix = f'write "{close}"' if close else f'add "{rule.text}" to egress, or delete it here'
+            yield Problem((*at, "private", index), f"is not an entry of egress; {fix}")
+
+
+def covers_private(private: EgressRule, listed: EgressRule) -> bool:
+    """Whether an entry of `private` names this entry of `egress`.
+
+    It names scheme, host and port; methods and paths may be left out, and must agree when they are given.
+    """
+    return (
+        private.target == listed.target
+        and private.methods in (None, listed.methods)
+        and private.paths in ((), listed.paths)
+    )
+
+
+def _credentials_in_plain_sight(node: object, path: KeyPath) -> Iterator[Problem]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from _credentials_in_plain_sight(value, (*path, key))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _credentials_in_plain_sight(value, (*path, index))
+    elif isinstance(node, str) and CREDENTIAL_SHAPE.search(node):
+        yield Problem(
+            path,
+            "looks like a credential, and this file never holds one; declare it in [secrets] and refer to it",
+        )
+
+
+def path_checks(config: Config, file: Path | None) -> Iterator[Problem]:
+    """Paths that would let a tool read what is the host's, or write what the host will run or obey."""
+    private = {real(path): "the state folder" for path in (config.host.state,)}
+    private |= {
+        real(s.file): f"the secret {name}" for name, s in config.secrets.items() if s.file is not None
+    }
+    obeyed: dict[Path, str] = {} if file is None else {real(file): "this configuration file"}
+    if config.host.trust is not None:
+        obeyed[real(config.host.trust)] = "the certificates that the broker trusts"
+    for name, tool in config.tools.items():
+        for path in (
+            tool.module,
+            tool.script,
+            *(Path(c[0]) for c in (tool.command, tool.mcp) if c and "/" in c[0]),
+        ):
+            if path is not None:
+                obeyed[real(path)] = f"the code of {name}"
+    for name, tool in config.tools.items():
+        for key, kept in (("read", private), ("write", private | obeyed)):
+            for index, path in enumerate(getattr(tool, key)):
+                opened = real(path)
+                for guarded, what in kept.items():
+                    if opened == guarded or opened in guarded.parents or guarded in opened.parents:
+                        verb = "read" if key == "read" else "change"
+                        yield Problem(
+                            ("tools", name, key, index),
+                            f"would let the tool {verb} {what} ({guarded}); name a narrower path",
+                        )
+                        break
+
+
+def real(path: Path) -> Path:
+    """The path with its symbolic links followed as far as they exist."""
+    return Path(os.path.realpath(path))
+
+
+def tunnel_rules_without_inspection(tool: ToolConfig) -> tuple[EgressRule, ...]:
+    """The egress rules that an opaque TLS tunnel cannot hold: methods, paths or a secret on https, not
+    inspected.
+
+    For the transparent and proxy doors: there such a rule is a configuration error and never a silent pass.
+    `ctx.fetch` holds every rule, so while it is the only door nothing here is wrong; `load` does not call
+    this.
+    """
+    return tuple(r for r in tool.egress if r.scheme in ("https", "any") and r.is_limited and not r.inspect)
