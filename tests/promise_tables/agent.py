@@ -1,3 +1,58 @@
 """Promises of agent: (id, sentence, source[, gap])."""
 
-PROMISES: list[tuple[str, ...]] = []
+PROMISES: list[tuple[str, ...]] = [
+    (
+        "agent:acknowledged-is-on-disk",
+        "A row whose id was returned survives kill -9 of the host at any instant.",
+        "design.md invariant 10",
+    ),
+    (
+        "agent:one-chain",
+        "Any number of processes append to one log and leave one unbroken chain.",
+        "design.md D9",
+    ),
+    (
+        "agent:tampering-shows",
+        "An altered, removed, inserted or reordered row is found and named.",
+        "contract.md section 7",
+    ),
+    (
+        "agent:cut-tail-needs-anchor",
+        (
+            "A cut tail shows against an anchor kept outside the log, and the documents say that it "
+            "does not show without."
+        ),
+        "docs/log.md",
+    ),
+    (
+        "agent:hostile-values-are-kept",
+        "No value that a tool can send keeps an event out of the log or breaks its chain.",
+        "design.md invariant 7",
+    ),
+    (
+        "agent:refusals-fold",
+        "Every egress refusal of an execution is under variables['_egress'].",
+        "R022, R023",
+    ),
+    (
+        "agent:private-files",
+        "The log and the store are readable by their owner alone.",
+        "design.md invariant 4",
+    ),
+    (
+        "agent:never-rewrites-foreign-files",
+        "A file of another program or of a newer fumehood is refused and left as it was.",
+        "docs/log.md",
+    ),
+    (
+        "agent:store-is-crash-safe",
+        "A put that was killed at any step leaves the store readable, and no acknowledged content is lost.",
+        "design.md invariant 10",
+    ),
+    ("agent:digest-on-read", "Bytes that the disk changed are never returned.", "docs/store.md"),
+    (
+        "agent:owners-are-a-set",
+        "Identical bytes have every putter as owner and are erased when the last one leaves.",
+        "R144, R145, R146",
+    ),
+]

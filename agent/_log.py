@@ -1,0 +1,459 @@
+"""The event log: one SQLite file, appended to by any number of processes, each row chained to the one before.
+
+Guarantees: `record` returns only when the row is on disk, so kill -9 or a power cut at any instant loses
+nothing that was acknowledged; rows of one `record_many` are all there or none; seq has no holes; `at` and
+`id` rise strictly, whatever the clock does. Does not guarantee: that a cut tail shows (keep a `head()`
+elsewhere and pass it to `verify`), nor secrecy (the file is 0600, not encrypted). Before editing: one thread
+owns the writing connection. It commits at once when idle and takes everything that gathered during a commit
+into the next one (group commit without a timer). The chain's head is read inside BEGIN IMMEDIATE, because
+other processes append too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sqlite3
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from fumehood.agent._canonical import ValueNotJson, canonical, clean, clean_text
+from fumehood.agent._events import GENESIS, Event, NewEvent, row_hash, row_text
+from fumehood.agent._sqlite import StorageError, StorageFull, connect, mapped
+
+if TYPE_CHECKING:
+    from fumehood.agent._fold import ExecutionState
+    from fumehood.agent._verify import VerifyResult
+
+APPLICATION_ID: Final = 0x46484C47  # "FHLG"
+SCHEMA_VERSION: Final = 1
+SCHEMA: Final = """
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    execution_id TEXT,
+    call_id TEXT,
+    step_id TEXT,
+    at TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    data TEXT NOT NULL,
+    prev TEXT NOT NULL,
+    hash TEXT NOT NULL
+);
+CREATE INDEX events_by_execution ON events (execution_id, seq) WHERE execution_id IS NOT NULL;
+CREATE INDEX events_by_call ON events (call_id, seq) WHERE call_id IS NOT NULL
+"""
+
+MAX_DATA_BYTES: Final = 16 * 1024 * 1024
+"""Largest canonical text of one row's data. Bytes belong in the content store; the row carries the address.
+"""
+
+MAX_BATCH_ROWS: Final = 4096
+"""Rows in one transaction before the writer commits and comes back, so that no caller waits behind an endless
+queue.
+"""
+
+PAGE_ROWS: Final = 500
+"""Rows a reader takes at a time; a short read lets SQLite's checkpoint go on behind it."""
+
+TAIL_POLL_S: Final = 0.2
+"""How often `tail` looks for rows of other processes. Rows of this process wake it at once."""
+
+_KIND: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_COLUMNS: Final = "seq, id, execution_id, call_id, step_id, at, kind, data, prev, hash"
+_logs: weakref.WeakSet[EventLog] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The last row of a log: an anchor to keep outside it. seq 0 and GENESIS for an empty log."""
+
+    seq: int
+    hash: str
+
+
+@dataclass(slots=True)
+class _Job:
+    rows: list[tuple[str, str, str | None, str | None, str | None]]  # kind, data text, execution, call, step
+    done: Callable[[list[str] | None, BaseException | None], None]
+
+
+class EventLog:
+    """An append-only, hash-chained log in one SQLite file.
+
+    path: the file; its folder is created with mode 0700. max_bytes: refuse to let the file grow past this
+    (None: no limit). read_only: for readers such as `log verify`; recording raises. Raises: StorageError
+    (cannot be opened), StorageVersion (another program's file, or a newer schema).
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, max_bytes: int | None = None, read_only: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self._read_only = read_only
+        self._jobs: deque[_Job] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._forked = False
+        self._tails: set[Callable[[], None]] = set()
+        connection = self._connect(read_only=read_only)
+        if max_bytes is not None and not read_only:
+            page = connection.execute("PRAGMA page_size").fetchone()[0]
+            connection.execute(f"PRAGMA max_page_count={max(1, max_bytes // page)}")
+        self._thread: threading.Thread | None = None
+        if read_only:
+            connection.close()
+        else:
+            self._thread = threading.Thread(
+                target=self._write_loop, args=(connection,), name="fumehood-log", daemon=True
+            )
+            self._thread.start()
+        _logs.add(self)
+
+    def __repr__(self) -> str:
+        state = (
+            "forked"
+            if self._forked
+            else "closed"
+            if self._closing
+            else "read-only"
+            if self._read_only
+            else "open"
+        )
+        return f"<EventLog {str(self.path)!r} [{state}, {len(self._jobs)} waiting]>"
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    async def record(
+        self,
+        kind: str,
+        data: Mapping[str, object],
+        *,
+        execution_id: str | None = None,
+        call_id: str | None = None,
+        step_id: str | None = None,
+    ) -> str:
+        """Append one row and return its id once it is on disk (source: design.md D9, invariant 10).
+
+        kind: one of EVENT_KINDS, or an application's own upper-case name. data: a JSON value; see
+        `_canonical.clean` for the rest. Cancelling the wait does not withdraw the row. Raises: ValueNotJson,
+        StorageError, StorageFull.
+        """
+        return (await self.record_many([NewEvent(kind, data, execution_id, call_id, step_id)]))[0]
+
+    async def record_many(self, events: Sequence[NewEvent]) -> list[str]:
+        """Append rows next to each other in one transaction; their ids once all are on disk. Raises: as
+        `record`.
+        """
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[list[str]] = loop.create_future()
+
+        def settle(ids: list[str] | None, error: BaseException | None) -> None:
+            if waiter.cancelled():
+                return
+            if error is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(ids or [])
+
+        def done(ids: list[str] | None, error: BaseException | None) -> None:
+            try:
+                loop.call_soon_threadsafe(settle, ids, error)
+            except RuntimeError:
+                pass  # the loop was closed while the row was being written; nobody is left to tell
+
+        self._submit(_Job([self._row(event) for event in events], done))
+        return await waiter
+
+    def record_sync(
+        self,
+        kind: str,
+        data: Mapping[str, object],
+        *,
+        execution_id: str | None = None,
+        call_id: str | None = None,
+        step_id: str | None = None,
+    ) -> str:
+        """`record` for code without an event loop; blocks until the row is on disk."""
+        return self.record_many_sync([NewEvent(kind, data, execution_id, call_id, step_id)])[0]
+
+    def record_many_sync(self, events: Sequence[NewEvent]) -> list[str]:
+        """`record_many` for code without an event loop."""
+        waiter: Future[list[str]] = Future()
+
+        def done(ids: list[str] | None, error: BaseException | None) -> None:
+            if error is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(ids or [])
+
+        self._submit(_Job([self._row(event) for event in events], done))
+        return waiter.result()
+
+    def _row(self, event: NewEvent) -> tuple[str, str, str | None, str | None, str | None]:
+        if not _KIND.fullmatch(event.kind):
+            raise ValueNotJson("kind", f"{event.kind!r} is not an event kind such as CALL_STARTED")
+        text = canonical(clean(event.data))
+        if len(text) > MAX_DATA_BYTES:
+            raise ValueNotJson(
+                "data",
+                (
+                    f"{len(text)} bytes in one row; at most {MAX_DATA_BYTES} (store the bytes, "
+                    "record the address)"
+                ),
+            )
+        ids = (event.execution_id, event.call_id, event.step_id)
+        return (event.kind, text, *(None if id_ is None else clean_text(id_) for id_ in ids))  # type: ignore[return-value]
+
+    def _submit(self, job: _Job) -> None:
+        if self._forked:
+            raise StorageError(
+                f"{self.path}: this log was opened before a fork",
+                hint="open a new EventLog in the child process",
+            )
+        if self._read_only:
+            raise StorageError(f"{self.path}: opened read-only", hint="open it without read_only to record")
+        with self._wake:
+            if self._closing:
+                raise StorageError(f"{self.path}: the log is closed")
+            self._jobs.append(job)
+            self._wake.notify()
+
+    def _write_loop(self, connection: sqlite3.Connection) -> None:
+        while True:
+            batch: list[_Job] = []
+            rows = 0
+            with self._wake:
+                while not self._jobs and not self._closing:
+                    self._wake.wait()
+                while self._jobs and (not batch or rows + len(self._jobs[0].rows) <= MAX_BATCH_ROWS):
+                    batch.append(self._jobs.popleft())
+                    rows += len(batch[-1].rows)
+            if not batch:
+                break
+            self._commit_batch(connection, batch)
+        connection.close()
+
+    def _commit_batch(self, connection: sqlite3.Connection, batch: list[_Job]) -> None:
+        try:
+            with mapped(self.path):
+                ids = self._append(connection, [row for job in batch for row in job.rows])
+        except BaseException as error:  # noqa: BLE001 - the thread's top: every waiter must hear of it, whatever it is
+            if isinstance(error, StorageFull) and len(batch) > 1:
+                # One huge row must not take its neighbours down: try each job alone.
+                for job in batch:
+                    self._commit_batch(connection, [job])
+                return
+            for job in batch:
+                job.done(None, error)
+            return
+        at = 0
+        for job in batch:
+            job.done(ids[at : at + len(job.rows)], None)
+            at += len(job.rows)
+        for wake in list(self._tails):
+            wake()
+
+    def _append(
+        self, connection: sqlite3.Connection, rows: list[tuple[str, str, str | None, str | None, str | None]]
+    ) -> list[str]:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            last = connection.execute("SELECT seq, at, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+            seq, micros, prev = (last[0], _micros(last[1]), last[2]) if last else (0, 0, GENESIS)
+            now = _now_micros()
+            ids = []
+            values = []
+            for kind, data_text, execution_id, call_id, step_id in rows:
+                seq += 1
+                # Strictly rising even when the clock stands or is set back, so that time order is log order.
+                micros = max(now, micros + 1)
+                at = _iso(micros)
+                id_ = f"{micros:014x}{os.urandom(6).hex()}"
+                text = row_text(
+                    seq=seq,
+                    id_=id_,
+                    execution_id=execution_id,
+                    call_id=call_id,
+                    step_id=step_id,
+                    at=at,
+                    kind=kind,
+                    data_text=data_text,
+                    prev=prev,
+                )
+                hash_ = row_hash(text)
+                values.append((seq, id_, execution_id, call_id, step_id, at, kind, data_text, prev, hash_))
+                ids.append(id_)
+                prev = hash_
+            connection.executemany(f"INSERT INTO events ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?)", values)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return ids
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def events(
+        self,
+        execution_id: str | None = None,
+        call_id: str | None = None,
+        after: int = 0,
+        limit: int | None = None,
+    ) -> Iterator[Event]:
+        """Rows in order, optionally of one execution or one call, with seq above `after`, at most `limit`.
+
+        Reads in short steps; rows committed meanwhile are included. Raises: StorageError.
+        """
+        where = (
+            "seq > ?"
+            + (" AND execution_id = ?" if execution_id is not None else "")
+            + (" AND call_id = ?" if call_id is not None else "")
+        )
+        filters = [clean_text(id_) for id_ in (execution_id, call_id) if id_ is not None]
+        left = limit
+        connection = self._connect(read_only=True)
+        try:
+            while left is None or left > 0:
+                size = PAGE_ROWS if left is None else min(PAGE_ROWS, left)
+                with mapped(self.path):
+                    page = connection.execute(
+                        f"SELECT {_COLUMNS} FROM events WHERE {where} ORDER BY seq LIMIT ?",
+                        (after, *filters, size),
+                    ).fetchall()
+                for row in page:
+                    seq, id_, execution, call, step, at, kind, data_text, prev, hash_ = row
+                    yield Event(seq, id_, execution, call, step, at, kind, json.loads(data_text), prev, hash_)
+                if len(page) < size:
+                    return
+                after = page[-1][0]
+                left = None if left is None else left - len(page)
+        finally:
+            connection.close()
+
+    async def tail(
+        self, *, after: int | None = None, execution_id: str | None = None
+    ) -> AsyncIterator[Event]:
+        """Rows as they are committed, by this process or another, until the caller stops.
+
+        after: start behind this seq (default: behind the present head). Rows arrive once each, in order.
+        """
+        loop = asyncio.get_running_loop()
+        news = asyncio.Event()
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(news.set)
+            except RuntimeError:
+                self._tails.discard(wake)
+
+        self._tails.add(wake)
+        try:
+            position = self.head().seq if after is None else after
+            while True:
+                news.clear()
+                for event in self.events(execution_id=execution_id, after=position):
+                    position = event.seq
+                    yield event
+                try:
+                    async with asyncio.timeout(TAIL_POLL_S):
+                        await news.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            self._tails.discard(wake)
+
+    def head(self) -> Head:
+        """The last row's seq and hash: what an operator keeps elsewhere, so that a cut tail shows
+        (`verify(anchor=...)`).
+        """
+        connection = self._connect(read_only=True)
+        try:
+            with mapped(self.path):
+                row = connection.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        finally:
+            connection.close()
+        return Head(*row) if row else Head(0, GENESIS)
+
+    def verify(self, *, anchor: Head | None = None) -> VerifyResult:
+        """Check every row against the chain, and the log against an `anchor` kept from an earlier
+        `head()`.
+        """
+        from fumehood.agent._verify import verify_file
+
+        return verify_file(self.path, anchor=anchor)
+
+    def fold(self, execution_id: str) -> ExecutionState:
+        """The state that an execution's rows add up to; refusals are under variables["_egress"] (R023)."""
+        from fumehood.agent._fold import fold
+
+        return fold(execution_id, self.events(execution_id=execution_id))
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write what is waiting, then stop. Idempotent."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify_all()
+        if self._thread is not None and not self._forked:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connect(self, *, read_only: bool) -> sqlite3.Connection:
+        return connect(
+            self.path,
+            application_id=APPLICATION_ID,
+            schema=SCHEMA,
+            version=SCHEMA_VERSION,
+            read_only=read_only,
+        )
+
+
+def _now_micros() -> int:
+    return time.time_ns() // 1000
+
+
+def _iso(micros: int) -> str:
+    seconds, rest = divmod(micros, 1_000_000)
+    return f"{_second(seconds)}.{rest:06d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _micros(at: str) -> int:
+    moment = datetime.fromisoformat(at)
+    return int(moment.replace(microsecond=0).timestamp()) * 1_000_000 + moment.microsecond
+
+
+def _after_fork() -> None:
+    # The writer thread does not exist in a forked child, and SQLite connections must not cross a fork.
+    # Comparing process ids would not do: in a new PID namespace parent and child can both be 1.
+    for log in _logs:
+        log._forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)

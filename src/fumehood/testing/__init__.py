@@ -1,0 +1,7 @@
+"""Conformance checks and fakes for people who write their own stores, logs, providers and back ends."""
+
+from __future__ import annotations
+
+from fumehood.testing.agent import check_content_store, check_event_log
+
+__all__ = ["check_content_store", "check_event_log"]
