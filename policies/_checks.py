@@ -15,7 +15,7 @@ from typing import Any
 
 from fumehood.policies._not_yet import unsupported
 from fumehood.policies._problems import CREDENTIAL_SHAPE, KeyPath, Problem, nearest
-from fumehood.policies.config import KINDS, Config, ToolConfig
+from fumehood.policies.config import KINDS, Config, SecretSource, ToolConfig
 from fumehood.policies.errors import RuleError
 from fumehood.policies.rules import EgressRule, parse_rule
 
@@ -48,8 +48,10 @@ def cross_checks(data: Mapping[str, Any], base: Path, *, allow_unsupported: bool
 
 def _secret_sources(secrets: Mapping[str, Any]) -> Iterator[Problem]:
     for name, raw in secrets.items():
-        written = [key for key in ("env", "file", "credential") if key in table(raw)]
-        if isinstance(raw, Mapping) and len(written) != 1:
+        if not isinstance(raw, Mapping) or not raw.keys() <= SecretSource.model_fields.keys():
+            continue  # the model says that a secret was written here, and one sentence is enough
+        written = list(raw)
+        if len(written) != 1:
             yield Problem(
                 ("secrets", name),
                 f"needs exactly one of env, file and credential, and has {' and '.join(written) or 'none'}"
@@ -59,6 +61,8 @@ def _secret_sources(secrets: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _kind(at: KeyPath, raw: Mapping[str, Any]) -> Iterator[Problem]:
     kinds = [kind for kind in KINDS if kind in raw]
+    if not kinds and any(table(value).keys() & set(KINDS) for value in raw.values()):
+        return  # [tools.a.b]: the unknown key "b" is the fault, and says what to write
     if len(kinds) != 1:
         has = f"this one has {' and '.join(kinds)}" if kinds else "this one has none"
         yield Problem(at, f"a tool has exactly one of module, command, mcp and script; {has}")
@@ -94,12 +98,8 @@ def _secret_references(
             wanted.append(((*at, "egress", index, "secret"), name))
     for path, name in wanted:
         if name not in secrets:
-            near = {known.lower(): known for known in map(str, secrets)}
-            close = nearest(name, near)
-            if close:
-                fix = f'write "{near[close]}"'
-            else:
-                fix = 'declare it there, like NAME = { env = "NAME" }'
+            close = nearest(name, map(str, secrets))
+            fix = f'write "{close}"' if close else 'declare it there, like NAME = { env = "NAME" }'
             yield Problem(path, f"there is no secret of this name in [secrets]; {fix}")
 
 

@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from fumehood.policies._egress_table import EgressTable
+from fumehood.policies._problems import nearest
 from fumehood.policies.errors import RuleError
 from fumehood.policies.rules import EgressRule, parse_rule
 from fumehood.policies.schemas import check_schema, read_schema
@@ -89,7 +90,7 @@ def _existing(value: object, info: ValidationInfo) -> Path:
     path = _absolute(value, info)
     try:
         if not path.exists():
-            raise ValueError(f"{path} does not exist{_relative_note(value, info)}")
+            raise ValueError(f"{path} does not exist{_meant(path, str(value), base_of(info))}")
         if not path.is_dir() and not path.is_file():
             raise ValueError(
                 f"{path} is neither a folder nor a regular file; sockets and devices are never passed in"
@@ -105,28 +106,35 @@ def _existing(value: object, info: ValidationInfo) -> Path:
     return path
 
 
-def _relative_note(value: object, info: ValidationInfo) -> str:
-    if os.path.isabs(str(value)):  # noqa: PTH117 - Path() would hide a trailing part
-        return ""
-    here = Path.cwd() / str(value)
-    if here.exists() and here.resolve() != (base_of(info) / str(value)).resolve():
-        return f'; paths are relative to the file, so for the one in the current folder write "{here}"'
-    return "; paths are relative to the file"
+def _meant(path: Path, written: str, base: Path) -> str:
+    """The rest of the sentence for a path that is not there: the one most likely meant, when there is one."""
+    if close := nearest(path.name, _names_in(path.parent), cutoff=0.8):
+        return f'; write "{Path(written).parent / close}"'
+    here = Path.cwd() / written
+    if here != path and here.exists():
+        return f'; paths are relative to the file ({base}), so write "{here}"'
+    return "" if Path(written).is_absolute() else "; paths are relative to the file"
 
 
-def code_file(suffixes: tuple[str, ...]) -> PlainValidator:
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+def code_file(*suffixes: str) -> PlainValidator:
     """A validator for a file of code: it must exist and end in one of `suffixes`. Gives the real path."""
+    wanted = " or ".join(suffixes)
 
     def read(value: object, info: ValidationInfo) -> Path:
         path = _existing(value, info)
         if not path.is_file():
-            inside = [name for name in sorted(os.listdir(path)) if name.endswith(suffixes)]  # noqa: PTH208
-            example = f'; write "{Path(str(value)) / inside[0]}"' if len(inside) == 1 else ""
-            raise ValueError(
-                f"{path} is a folder, and must be a file ending in {' or '.join(suffixes)}{example}"
-            )
+            inside = [name for name in _names_in(path) if name.endswith(suffixes)]
+            fix = f'; write "{Path(str(value)) / inside[0]}"' if len(inside) == 1 else ""
+            raise ValueError(f"{path} is a folder, and a file ending in {wanted} is needed{fix}")
         if path.suffix not in suffixes:
-            raise ValueError(f"must end in {' or '.join(suffixes)}")
+            raise ValueError(f"must end in {wanted}")
         return path.resolve()
 
     return PlainValidator(read, json_schema_input_type=str)
@@ -146,8 +154,8 @@ def _certificates(value: object, info: ValidationInfo) -> Path:
 AbsolutePath = Annotated[Path, PlainValidator(_absolute, json_schema_input_type=str)]
 ExistingPath = Annotated[Path, PlainValidator(_existing, json_schema_input_type=str)]
 CertificateFile = Annotated[Path, PlainValidator(_certificates, json_schema_input_type=str)]
-ModuleFile = Annotated[Path, code_file((".py",))]
-ScriptFile = Annotated[Path, code_file((".js", ".py"))]
+ModuleFile = Annotated[Path, code_file(".py")]
+ScriptFile = Annotated[Path, code_file(".js", ".py")]
 
 
 def _as_tuple(value: object) -> object:

@@ -148,9 +148,10 @@ def in_file_order(data: object, problems: Iterable[Problem]) -> list[Problem]:
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known word that `word` most likely means, or None."""
-    found = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=cutoff)
-    return found[0] if found else None
+    """The known word that `word` most likely means, letter case aside, or None."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
 
 
 def type_text(kind: str, value: object, context: Mapping[str, Any]) -> str:

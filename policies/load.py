@@ -141,7 +141,7 @@ def _parse(text: str, *, base: Path, source: str, file: Path | None, allow_unsup
         raise ConfigError("\n".join(lines), problems=lines)
     config = _finished(config, source)
     config._source = source
-    config._digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    config._digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
     return config
 
 
@@ -153,6 +153,10 @@ def _read_toml(text: str, source: str) -> dict[str, Any]:
         )
     if not text.strip():
         raise ConfigError(f"{source}: is empty", hint='the smallest file is the line "version = 1"')
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigError(f"{source}: holds half of a surrogate pair, which is no text") from None
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

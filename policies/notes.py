@@ -1,0 +1,82 @@
+"""What is allowed and still worth a second look: sentences for `fumehood policy check`, never errors.
+
+A note is given where a file is in order but says less than its author may believe. It names file and key path
+and shows no value that may be a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fumehood.policies._checks import real
+from fumehood.policies._problems import key_text
+from fumehood.policies.config import Config, ToolConfig
+
+_CREDENTIAL_NAME = re.compile(
+    r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE
+)
+
+
+def notes(config: Config) -> tuple[str, ...]:
+    """One sentence per thing worth a look, in the order host, secrets, tools."""
+    found = [*_host(config), *_secrets(config)]
+    for name, tool in config.tools.items():
+        found += [(("tools", name, *path), text) for path, text in _tool(config, tool)]
+    return tuple(f"{config.source}: {key_text(path)}: {text}" for path, text in found)
+
+
+def _host(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
+    if config.host.require_tier == "any":
+        yield (
+            ("host", "require_tier"),
+            "calls may run in a weaker sandbox than namespaces; each result says in which",
+        )
+        if config.host.dangerously_allow_unsandboxed:
+            yield ("host", "dangerously_allow_unsandboxed"), "calls may run with no sandbox at all"
+    elif config.host.dangerously_allow_unsandboxed:
+        yield ("host", "dangerously_allow_unsandboxed"), 'has no effect unless require_tier = "any"'
+
+
+def _secrets(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
+    used = {name for tool in config.tools.values() for name in tool.secret_names}
+    used |= {
+        name
+        for tool in config.tools.values()
+        for rule in tool.egress
+        if rule.secret is not None
+        for name in rule.secret.names
+    }
+    for name, source in config.secrets.items():
+        if name not in used:
+            yield ("secrets", name), "no tool uses it"
+        if source.file is not None and _open_to_others(source.file):
+            yield (
+                ("secrets", name, "file"),
+                f"other users of this machine may read it; try: chmod 600 {source.file}",
+            )
+
+
+def _open_to_others(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & 0o007)
+    except OSError:
+        return False  # not there yet: reading it will say so
+
+
+def _tool(config: Config, tool: ToolConfig) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for name, value in tool.env.items():
+        if isinstance(value, str) and value and _CREDENTIAL_NAME.search(name):
+            yield ("env", name), "is written in the file; if it is a credential, declare it in [secrets]"
+    for index, rule in enumerate(tool.egress):
+        if rule.host == "*":
+            yield ("egress", index), "allows every public host"
+    code = tool.module or tool.script
+    if code is not None:
+        for path in config.never_visible:
+            if code.parent in real(path).parents or code.parent == real(path):
+                yield (
+                    (tool.kind,),
+                    f"its folder, which the tool may read, holds {path}; that stays hidden from it",
+                )
