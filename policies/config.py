@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -103,12 +103,18 @@ def _credential(value: object) -> str:
     return str(value)
 
 
+def _exactly_one(*keys: str) -> ConfigDict:
+    """What `_checks` enforces, said in the JSON Schema too, for editors that read it."""
+    return ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in keys]})
+
+
 class SecretSource(_Table):
     """Where one secret comes from.
 
     Exactly one of the three is set; the secret itself is never in the file.
     """
 
+    model_config = _exactly_one("env", "file", "credential")
     env: Annotated[str, PlainValidator(_variable, json_schema_input_type=str)] | None = Field(
         default=None, description="Name of a variable in fumehood's own environment."
     )
@@ -158,6 +164,7 @@ EnvValue = Annotated[str | SecretRef, PlainValidator(_env_value, json_schema_inp
 class ToolConfig(_Table):
     """One table [tools.NAME]: what the tool is, what it may reach, and where its limits are."""
 
+    model_config = _exactly_one(*KINDS)
     description: str = Field(default="", description="What the tool does, for people and models.")
     module: ModuleFile | None = Field(
         default=None, description="Python file with a function run(input, ctx)."
@@ -298,8 +305,3 @@ class Config(_Table):
         """Paths that no cage may show, even below a folder it may read: the state folder and secret files."""
         files = [source.file for source in self.secrets.values() if source.file is not None]
         return (self.host.state, *dict.fromkeys(files))
-
-
-def file_schema() -> dict[str, Any]:
-    """The JSON Schema of the file as it is written (sizes as strings, rules as strings or tables)."""
-    return Config.model_json_schema(mode="validation")

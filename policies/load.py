@@ -30,7 +30,7 @@ from fumehood.policies._problems import (
     type_text,
     value_at,
 )
-from fumehood.policies.config import Config, HostConfig, SecretRef, SecretSource, ToolConfig, file_schema
+from fumehood.policies.config import Config, HostConfig, SecretRef, SecretSource, ToolConfig
 from fumehood.policies.errors import ConfigError
 
 FILE_NAME = "fumehood.toml"
@@ -270,5 +270,27 @@ def _finished(config: Config, source: str) -> Config:
 
 
 def config_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of the file, as `fumehood policy schema` prints it."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **file_schema()}
+    """The JSON Schema (2020-12) of the file as it is written, as `fumehood policy schema` prints it.
+
+    It is wider than the loader: whether a rule can be read, a file is there or a secret declared is not in
+    it.
+    """
+    schema = _tidy(Config.model_json_schema(mode="validation"))
+    assert isinstance(schema, dict)
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": FILE_NAME}
+    return {**head, **schema}
+
+
+def _tidy(node: object) -> object:
+    """Without what only Python needs: generated titles, and null, which TOML cannot say."""
+    if isinstance(node, list):
+        return [_tidy(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    options = node.get("anyOf")
+    if isinstance(options, list) and {"type": "null"} in options:
+        rest = [option for option in options if option != {"type": "null"}]
+        node = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
+        node = {**(rest[0] if len(rest) == 1 else {"anyOf": rest}), **node}
+    # A title that is no string is a key of the file called "title", which stays.
+    return {k: _tidy(v) for k, v in node.items() if not (k == "title" and isinstance(v, str))}

@@ -11,27 +11,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fumehood.policies._checks import real
-from fumehood.policies._problems import key_text
+from fumehood.policies._problems import KeyPath, key_text
 from fumehood.policies.config import Config, ToolConfig
 
 _CREDENTIAL_NAME = re.compile(
     r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE
 )
+_Note = tuple[KeyPath, str]
 
 
 def notes(config: Config) -> tuple[str, ...]:
     """One sentence per thing worth a look, in the order host, secrets, tools."""
-    found = [*_host(config), *_secrets(config)]
+    found: list[_Note] = [*_host(config), *_secrets(config)]
     for name, tool in config.tools.items():
         found += [(("tools", name, *path), text) for path, text in _tool(config, tool)]
     return tuple(f"{config.source}: {key_text(path)}: {text}" for path, text in found)
 
 
-def _host(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
+def _host(config: Config) -> Iterator[_Note]:
     if config.host.require_tier == "any":
         yield (
             ("host", "require_tier"),
-            "calls may run in a weaker sandbox than namespaces; each result says in which",
+            "calls may run in a weaker sandbox; each result says in which",
         )
         if config.host.dangerously_allow_unsandboxed:
             yield ("host", "dangerously_allow_unsandboxed"), "calls may run with no sandbox at all"
@@ -39,7 +40,7 @@ def _host(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("host", "dangerously_allow_unsandboxed"), 'has no effect unless require_tier = "any"'
 
 
-def _secrets(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
+def _secrets(config: Config) -> Iterator[_Note]:
     used = {name for tool in config.tools.values() for name in tool.secret_names}
     used |= {
         name
@@ -54,7 +55,7 @@ def _secrets(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
         if source.file is not None and _open_to_others(source.file):
             yield (
                 ("secrets", name, "file"),
-                f"other users of this machine may read it; try: chmod 600 {source.file}",
+                f"other users may read it; try: chmod 600 {source.file}",
             )
 
 
@@ -65,7 +66,7 @@ def _open_to_others(path: Path) -> bool:
         return False  # not there yet: reading it will say so
 
 
-def _tool(config: Config, tool: ToolConfig) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _tool(config: Config, tool: ToolConfig) -> Iterator[_Note]:
     for name, value in tool.env.items():
         if isinstance(value, str) and value and _CREDENTIAL_NAME.search(name):
             yield ("env", name), "is written in the file; if it is a credential, declare it in [secrets]"
@@ -78,5 +79,5 @@ def _tool(config: Config, tool: ToolConfig) -> Iterator[tuple[tuple[str | int, .
             if code.parent in real(path).parents or code.parent == real(path):
                 yield (
                     (tool.kind,),
-                    f"its folder, which the tool may read, holds {path}; that stays hidden from it",
+                    f"its folder is readable and holds {path}, which stays hidden from the tool",
                 )
