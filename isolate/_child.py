@@ -1,0 +1,249 @@
+"""One child from fork to reaped: the host's side of its sockets, its posture, its end.
+
+A child passes through: forked -> caged (it says so, and the host has looked) -> loaded (the tool is imported) -> used once -> ended. The
+methods below are those steps, in that order; each can be called once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from fumehood.isolate import _posture, _strict_json
+from fumehood.isolate._cgroups import Group, Groups
+from fumehood.isolate._zygote import Exit, ZygoteGone, ZygoteHandle, readable
+from fumehood.isolate.child.frames import DATA, DATA_CHUNK, JSON, FrameError, FrameParser, header
+from fumehood.policies.errors import SandboxUnavailable
+
+Message = dict[str, Any]
+CAGE_S = 10.0  # putting on the layers takes a millisecond; a child that needs this long hangs
+GONE_S = 5.0  # after SIGKILL to the init of its namespace a tree is gone in milliseconds
+_SOCKET_BUFFER = 1 << 20
+MAX_ATTACHED = 32 << 20
+"""Bytes that may follow one message (a body to fetch with, content to store)."""
+
+
+class ProtocolError(Exception):
+    """The child sent what the protocol does not allow; the text says what."""
+
+
+class Child:
+    """One single-use process."""
+
+    def __init__(self, zygote: ZygoteHandle) -> None:
+        self._zygote = zygote
+        self.layers: dict[str, tuple[str, str]] = {}
+        self.doors: list[socket.socket] = []
+        self.group: Group | None = None
+        self.pid = -1
+        self.stdin: int | None = None
+        self.stdout: int | None = None
+        self.stderr: int | None = None
+        self.start_error: Message | None = None
+        self.used = False
+        self._pidfds: list[int] = []
+        self._exit: asyncio.Future[Exit] | None = None
+        self._sock: socket.socket | None = None
+        self._parser = FrameParser()
+        self._frames: list[tuple[int, bytes]] = []
+        self._send_lock = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Child pid {self.pid} {'used' if self.used else 'fresh'}>"
+
+    # -- fork ---------------------------------------------------------------------------------------------------------
+
+    async def fork(self, streams: tuple[int, int, int] | None, *, stdin_pipe: bool) -> None:
+        """Ask the zygote for the process. streams: descriptors for 0, 1, 2 instead of pipes (they stay the caller's)."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        for sock in (ours, theirs):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+        self._sock = ours
+        opened: list[int] = []
+        try:
+            if streams is None:
+                streams = self._open_pipes(opened, stdin_pipe)
+            _, self._pidfds, self._exit = await self._zygote.fork([theirs.fileno(), *streams])
+        finally:
+            theirs.close()
+            for fd in opened:
+                os.close(fd)
+        self.pid = _posture.host_pid(self._pidfds[0])
+
+    def _open_pipes(self, opened: list[int], stdin_pipe: bool) -> tuple[int, int, int]:
+        ends = []
+        if stdin_pipe:
+            read, self.stdin = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(self.stdin, False)
+        else:
+            read = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        opened.append(read)
+        for name in ("stdout", "stderr"):
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(reading, False)
+            setattr(self, name, reading)
+            opened.append(writing)
+            ends.append(writing)
+        return read, ends[0], ends[1]
+
+    # -- cage ---------------------------------------------------------------------------------------------------------
+
+    async def enter_cage(self, groups: Groups, memory: int, processes: int) -> None:
+        """Wait for the layers, look at the child from outside, put it into its group. Raises SandboxUnavailable."""
+        plan = self._zygote.plan
+        try:
+            async with asyncio.timeout(CAGE_S):
+                if plan["doors"] is not None:
+                    await self._receive_doors(2 + len(plan["doors"]))
+                message, _ = await self.receive()
+        except TimeoutError:
+            raise SandboxUnavailable(f"a child did not enter its cage within {CAGE_S:.0f} s") from None
+        if message["t"] == "cage-failed":
+            raise SandboxUnavailable(
+                f"layer `{message['layer']}` cannot be put on: {message['error']}",
+                hint="`fumehood doctor` tries every layer and names the remedy",
+            )
+        if message["t"] != "caged":
+            raise SandboxUnavailable(f"a child answered {message['t']!r} instead of entering its cage")
+        self.layers = {name: (level, detail) for name, (level, detail) in message["layers"].items()}
+        if groups.available == "":
+            self.group = groups.create(memory, processes)
+            self.group.attach(self.pid)
+            self.layers["cgroup-limits"] = ("FULL", "")
+        else:
+            self.layers["cgroup-limits"] = ("MISSING", groups.available)
+        self.layers.setdefault("seccomp-notify", ("MISSING", "no listener: refused system calls answer an error and are not named one by one"))
+        wrong = _posture.faults(_posture.look(self.pid), plan)
+        if wrong:
+            raise SandboxUnavailable(f"a child is not caged as planned: {wrong}")
+        self.layers["fds"] = self.layers["environment"] = ("FULL", "")
+
+    async def _receive_doors(self, count: int) -> None:
+        assert self._sock is not None
+        while len(self.doors) < count:
+            await readable(self._sock.fileno())
+            _, fds, _, _ = socket.recv_fds(self._sock, 1, 64)
+            if not fds:
+                raise SandboxUnavailable("a child handed out no network sockets")
+            self.doors += [socket.socket(fileno=fd) for fd in fds]
+
+    async def load(self, within_s: float) -> None:
+        """Let the child import the tool. `start_error` holds what went wrong with that, if anything did."""
+        await self.send({"t": "go"})
+        async with asyncio.timeout(within_s):
+            message, _ = await self.receive()
+        if message["t"] != "ready":
+            raise ProtocolError(f"the child sent {message['t']!r} before it was ready")
+        self.start_error = message["error"]
+
+    # -- talk ---------------------------------------------------------------------------------------------------------
+
+    def accept_frames_up_to(self, cap: int) -> None:
+        """From now on a JSON frame may be `cap` bytes long."""
+        self._parser.cap = cap
+
+    async def receive(self) -> tuple[Message, bytes]:
+        """The child's next message and the bytes that belong to it. Raises EOFError at its end, ProtocolError for nonsense."""
+        kind, payload = await self._next_frame()
+        if kind != JSON:
+            raise ProtocolError("bytes that no message announced")
+        try:
+            message = _strict_json.decode(payload)
+        except _strict_json.NotStrict as error:
+            raise ProtocolError(f"a message that is no strict JSON: {error}") from error
+        if not isinstance(message, dict) or not isinstance(message.get("t"), str):
+            raise ProtocolError("a message without a type")
+        announced = message.get("bytes", 0)
+        if not isinstance(announced, int) or isinstance(announced, bool) or not 0 <= announced <= MAX_ATTACHED:
+            raise ProtocolError(f"{str(announced)[:40]} bytes announced, the limit is {MAX_ATTACHED}")
+        body = bytearray()
+        while len(body) < announced:
+            kind, payload = await self._next_frame()
+            if kind != DATA or not payload or len(body) + len(payload) > announced:
+                raise ProtocolError("bytes that do not fit what was announced")
+            body += payload
+        return message, bytes(body)
+
+    async def _next_frame(self) -> tuple[int, bytes]:
+        assert self._sock is not None
+        loop = asyncio.get_running_loop()
+        while not self._frames:
+            try:
+                data = await loop.sock_recv(self._sock, DATA_CHUNK)
+            except ConnectionError as error:
+                raise EOFError from error
+            if not data:
+                raise EOFError
+            try:
+                self._frames = self._parser.feed(data)
+            except FrameError as error:
+                raise ProtocolError(str(error)) from error
+        return self._frames.pop(0)
+
+    async def send(self, message: Message, data: bytes = b"") -> None:
+        """Send one message and its bytes; a child that has gone is not an error here, its end is seen elsewhere."""
+        import json
+
+        assert self._sock is not None
+        if data:
+            message = {**message, "bytes": len(data)}
+        payload = json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
+        loop = asyncio.get_running_loop()
+        async with self._send_lock:
+            with contextlib.suppress(ConnectionError, OSError):
+                await loop.sock_sendall(self._sock, header(JSON, len(payload)) + payload)
+                for start in range(0, len(data), DATA_CHUNK):
+                    chunk = data[start : start + DATA_CHUNK]
+                    await loop.sock_sendall(self._sock, header(DATA, len(chunk)) + chunk)
+
+    def complaint(self) -> str:
+        """What the child wrote to its error stream before it died: the only word of a failure in our own runtime."""
+        if self.stderr is None:
+            return ""
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self.stderr, 4096).decode("utf-8", "replace").strip()
+        return ""
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL the whole tree: the namespace's init, or the process itself where there is none."""
+        if self._pidfds:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfds[-1], signal.SIGKILL)
+
+    async def ended(self) -> Exit | None:
+        """Wait until every process of the tree is gone; how the child itself ended, None when the zygote died with it."""
+        result: Exit | None = None
+        assert self._exit is not None
+        with contextlib.suppress(ZygoteGone):
+            result = await self._exit
+        if len(self._pidfds) > 1:
+            await readable(self._pidfds[-1])
+        return result
+
+    async def close(self) -> None:
+        """Kill, see the end, give everything back. Safe to call at any time, more than once."""
+        self.kill()
+        if self._exit is not None and self._pidfds:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GONE_S):
+                    await self.ended()
+        for fd in (*self._pidfds, self.stdin, self.stdout, self.stderr):
+            if fd is not None:
+                os.close(fd)
+        self._pidfds, self.stdin, self.stdout, self.stderr = [], None, None, None
+        for sock in (*self.doors, self._sock):
+            if sock is not None:
+                sock.close()
+        self.doors, self._sock = [], None
+        if self.group is not None:
+            group, self.group = self.group, None
+            if not group.try_remove():
+                await asyncio.to_thread(group.remove)

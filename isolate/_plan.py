@@ -1,0 +1,132 @@
+"""From a tool's spec and the machine's facts to the plan that the launcher carries out: pure, and tested by equality.
+
+The plan is plain JSON. The order of layers stands in `child/cage.py` and `child/launch.py`; here is only what each of them is given.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fumehood.isolate._spec import DEFAULT_PATH, Machine, ToolSpec
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_DEVICE_LINKS = {
+    "/dev/fd": "/proc/self/fd",
+    "/dev/stdin": "/proc/self/fd/0",
+    "/dev/stdout": "/proc/self/fd/1",
+    "/dev/stderr": "/proc/self/fd/2",
+    "/var/tmp": "/tmp",
+    "/var/run": "/run",
+}
+_FILES = {
+    "/etc/passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\ntool:x:1000:1000:tool:/tmp:/bin/sh\n"
+    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "/etc/group": "root:x:0:\ntool:x:1000:\nnogroup:x:65534:\n",
+    "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "/etc/hostname": "fumehood\n",
+    "/etc/host.conf": "multi on\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n",
+    "/etc/resolv.conf": "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n",
+}
+_DNS_PORT = 53
+_DESCRIPTORS = 1024
+
+
+def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: int, seccomp: bytes, namespaces: bool) -> dict[str, Any]:
+    """The whole plan for one tool's zygote.
+
+    slot: the user id of this zygote in root mode (nobody else has it), None for an ordinary user. namespaces: False gives the
+    tier `landlock`, where there is no view and the network is refused by seccomp.
+    """
+    read = [os.path.realpath(path) for path in spec.read]
+    write = [os.path.realpath(path) for path in spec.write]
+    own = [os.path.dirname(os.path.realpath(spec.path))] if spec.path is not None else []
+    interpreter = list(machine.interpreter_dirs) if spec.kind == "module" else [d for d in machine.interpreter_dirs if d not in own]
+    binds = _binds(machine, interpreter, own, read, write)
+    below_tmp = sorted((b["target"] for b in binds if _under(b["target"], "/tmp")), key=lambda p: p.count("/"))
+    ports = list(spec.doors) if spec.doors is not None else []
+    programs = [*machine.system_dirs, *machine.system_links, *interpreter]
+    limits = spec.limits
+    return {
+        "tool": {"kind": spec.kind, "path": str(spec.path.absolute()) if spec.path else None, "argv": list(spec.argv)},
+        "namespaces": namespaces,
+        "no_namespaces": "this host runs the tier without namespaces; `fumehood doctor` says why and what to do",
+        "root": machine.root,
+        "slot": slot,
+        "host_pid": host_pid,
+        "hostname": "fumehood",
+        "binds": binds,
+        "dirs": ["/proc", "/tmp", "/dev/shm", "/run", "/etc", "/var"],
+        "files": _FILES,
+        "links": _links(machine, spec),
+        "masks": [path for mask in spec.masks if _shown(path := os.path.realpath(mask), binds)],
+        "below_tmp": below_tmp,
+        "tmp_bytes": limits.tmp,
+        "tmp_inodes": max(1024, limits.tmp // 16384),
+        "cwd": spec.cwd,
+        "sys_path": list(machine.sys_path),
+        "preload": list(spec.preload),
+        "early_env": {"PATH": DEFAULT_PATH, **spec.env},
+        "doors": list(spec.doors) if spec.doors is not None else None,
+        "backlog": 128,
+        "net_per_call": False,
+        "limits": {
+            "cpu_s": max(1, round(limits.cpu_s + 0.499)),
+            "processes": limits.processes,
+            "file_bytes": max(limits.tmp, limits.output, 1 << 30 if write else 0),
+            "descriptors": _DESCRIPTORS,
+            "data_bytes": 2 * limits.memory,
+            "processes_enforced": namespaces or slot is not None or not machine.root,
+        },
+        "landlock": {
+            "read_exec": [*programs, *own],
+            "read": ["/etc", "/proc", "/dev", "/run", *read],
+            # The view holds only what was granted: seeing the names of its folders tells nothing.
+            "list": ["/"] if namespaces else [],
+            "devices": list(_DEVICES),
+            "write": ["/tmp", "/dev/shm", *write],
+            "connect_ports": sorted({_DNS_PORT, *ports}) if spec.doors is not None else [],
+        },
+        "dumpable": True,
+        "seccomp": seccomp.hex(),
+    }
+
+
+def _binds(machine: Machine, interpreter: list[str], own: list[str], read: list[str], write: list[str]) -> list[dict[str, Any]]:
+    """Every tree of the view. `own`: map the owner's files to the slot's user; `exec`: programs may run from it."""
+    binds: list[dict[str, Any]] = [{"source": path, "target": path, "exec": True} for path in machine.system_dirs]
+    binds += [{"source": source, "target": target, "optional": True} for source, target in machine.etc]
+    binds += [{"source": path, "target": path, "device": True} for path in _DEVICES]
+    binds += [{"source": path, "target": path, "exec": True, "optional": True} for path in interpreter]
+    binds += [{"source": path, "target": path, "exec": True, "own": True} for path in own]
+    binds += [{"source": path, "target": path, "own": True} for path in read]
+    binds += [{"source": path, "target": path, "own": True, "write": True} for path in write]
+    last = {bind["target"]: bind for bind in binds}  # a path named twice is shown once, with the last and widest grant
+    return [last[target] for target in last if not _covered(last[target], last)]
+
+
+def _covered(bind: dict[str, Any], others: dict[str, dict[str, Any]]) -> bool:
+    """Whether a plain read-only tree lies inside another one that shows the same: nothing to add."""
+    if bind.get("write") or bind.get("own") or bind.get("device"):
+        return False
+    return any(
+        _under(bind["target"], other) and other != bind["target"] and bind["source"] == bind["target"] and others[other].get("exec")
+        for other in others
+    )
+
+
+def _links(machine: Machine, spec: ToolSpec) -> dict[str, str]:
+    links = dict(machine.system_links) | _DEVICE_LINKS
+    for path in (*spec.read, *spec.write, *((spec.path.parent,) if spec.path else ())):
+        if os.path.realpath(path) != str(path.absolute()):
+            links[str(path.absolute())] = os.path.realpath(path)
+    return links
+
+
+def _shown(path: str, binds: list[dict[str, Any]]) -> bool:
+    return any(_under(path, bind["target"]) for bind in binds)
+
+
+def _under(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

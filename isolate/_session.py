@@ -1,0 +1,288 @@
+"""One call, from the frame that starts it to the last process reaped.
+
+Three things run beside each other: the child's messages are served in order, its two output streams are drained, and the clock runs. Whatever
+ends first, the tree is killed, seen to be gone, and the verdict is made from what the host saw (`_outcome`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fumehood.isolate import _watch
+from fumehood.isolate._child import Child, Message, ProtocolError
+from fumehood.isolate._outcome import Seen, Verdict, judge
+from fumehood.isolate._spec import ToolSpec
+from fumehood.isolate._zygote import readable
+
+_READ = 65536
+_FETCHES_AT_ONCE = 64
+_FRAME_SLACK = 4096
+
+
+class Services(Protocol):
+    """What the host does for a running tool. Each method may take its time; the child waits, its clock goes on."""
+
+    async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
+        """Answer one `ctx.fetch`: a message with `t` "reply", "refused" or "failed", and the body."""
+
+    async def event(self, kind: str, data: Any) -> None:
+        """Take one `ctx.emit`; returns when it is on disk."""
+
+    async def put(self, data: bytes, media_type: str) -> Mapping[str, Any]:
+        """Store content; a message with `t` "stored" or "failed"."""
+
+    async def log(self, text: str) -> None:
+        """Take one `ctx.log` line."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFrame:
+    """What the tool is given: its input (JSON), its environment with credentials, who calls."""
+
+    call_id: str
+    input: Any
+    env: Mapping[str, str]
+    late_names: frozenset[str] = frozenset()
+    arguments: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A call that is over, with every figure taken by the host. Times in seconds, sizes in bytes."""
+
+    verdict: Verdict
+    stdout: bytes
+    stderr: bytes
+    stdout_cut: bool
+    stderr_cut: bool
+    events: tuple[tuple[str, Any], ...]
+    wall_s: float
+    cpu_s: float | None
+    max_rss: int | None
+    exit_code: int | None
+    layers: Mapping[str, tuple[str, str]]
+
+
+class Session:
+    """Serves one child for one call."""
+
+    def __init__(self, child: Child, spec: ToolSpec, call: CallFrame, services: Services) -> None:
+        self._child, self._spec, self._call, self._services = child, spec, call, services
+        self._seen = Seen()
+        self._events: list[tuple[str, Any]] = []
+        self._streams = {"stdout": bytearray(), "stderr": bytearray()}
+        self._cut = {"stdout": False, "stderr": False}
+        self._used = 0
+        self._stop = asyncio.Event()
+        self._requests: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(_FETCHES_AT_ONCE)
+
+    async def run(self) -> Ended:
+        """Run the call to its end. Cancelling it kills the child."""
+        child, started = self._child, time.perf_counter()
+        child.used = True
+        child.accept_frames_up_to(self._spec.limits.output + _FRAME_SLACK)
+        drains = [asyncio.create_task(self._drain(name)) for name in ("stdout", "stderr") if getattr(child, name) is not None]
+        work = [asyncio.create_task(self._serve()), asyncio.create_task(_watch.watch(child, self._spec.limits, self._limit_hit))]
+        try:
+            await self._wait(work)
+            wall = time.perf_counter() - started
+            self._look_before_the_end()
+        finally:
+            child.kill()
+            for task in (*work, *self._requests):
+                task.cancel()
+            await asyncio.gather(*work, *self._requests, return_exceptions=True)
+        self._seen.exit = await child.ended()
+        await asyncio.gather(*drains)
+        if child.group is not None:
+            self._seen.counters = child.group.counters()
+        return self._ended(wall)
+
+    async def _wait(self, work: list[asyncio.Task[None]]) -> None:
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            async with asyncio.timeout(self._spec.limits.timeout_s):
+                await asyncio.wait([work[0], stop], return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            self._limit_hit("timeout")
+        finally:
+            stop.cancel()
+        if work[0].done() and not work[0].cancelled() and (error := work[0].exception()) is not None:
+            raise error
+
+    def _limit_hit(self, reason: str) -> None:
+        if self._seen.stopped is None and self._seen.said is None:
+            self._seen.stopped = reason
+        self._stop.set()
+
+    def _look_before_the_end(self) -> None:
+        said = self._seen.said
+        if said is None or said["t"] == "error":
+            self._seen.tasks = _watch.count_tasks(self._child.pid)
+            self._seen.tmp_full = _watch.tmp_is_full(self._child.pid)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        child, call = self._child, self._call
+        feeding = asyncio.create_task(self._feed_stdin()) if self._spec.kind == "command" else None
+        await child.send(
+            {
+                "t": "call",
+                "call_id": call.call_id,
+                "tool": self._spec.name,
+                "input": call.input if self._spec.kind == "module" else None,
+                "env": dict(call.env),
+                "env_late": bool(call.late_names),
+                "arguments": list(call.arguments),
+            }
+        )
+        try:
+            while self._seen.said is None and not self._stop.is_set():
+                await self._one_message()
+        except ProtocolError as error:
+            self._seen.protocol_fault = str(error)
+        except EOFError:
+            if self._spec.kind == "command":
+                await child.ended()
+        finally:
+            if feeding is not None:
+                feeding.cancel()
+                await asyncio.gather(feeding, return_exceptions=True)
+
+    async def _one_message(self) -> None:
+        message, body = await self._child.receive()
+        kind = message["t"]
+        if kind in ("result", "error", "exec-failed"):
+            if kind == "result" and "value" not in message:
+                raise ProtocolError("a result without a value")
+            await self._finish_requests()
+            self._seen.said = message
+        elif kind == "emit":
+            await self._event(message)
+        elif kind == "log":
+            text = message.get("text")
+            if not isinstance(text, str):
+                raise ProtocolError("a log line that is no text")
+            if self._count(len(text)):
+                await self._services.log(text)
+        elif kind in ("fetch", "put"):
+            if not isinstance(message.get("id"), int):
+                raise ProtocolError(f"a {kind} request without a number")
+            await self._room.acquire()
+            task = asyncio.create_task(self._answer(message, body))
+            self._requests.add(task)
+            task.add_done_callback(self._answered)
+        else:
+            raise ProtocolError(f"a message of the unknown type {kind[:40]!r}")
+
+    async def _event(self, message: Message) -> None:
+        kind = message.get("kind")
+        if not isinstance(kind, str) or not 0 < len(kind) <= 200:
+            raise ProtocolError("an event whose kind is no short text")
+        if len(self._events) >= self._spec.limits.events:
+            self._limit_hit("events")
+            return
+        import json
+
+        if self._count(len(json.dumps(message.get("data")))):
+            self._events.append((kind, message.get("data")))
+            await self._services.event(kind, message.get("data"))
+
+    async def _answer(self, message: Message, body: bytes) -> None:
+        if message["t"] == "fetch":
+            answer, data = await self._services.fetch(message, body)
+        else:
+            answer, data = await self._services.put(body, str(message.get("media_type", ""))[:200]), b""
+        await self._child.send({**answer, "id": message["id"]}, data)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._requests.discard(task)
+        self._room.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._seen.protocol_fault = f"a request could not be served: {error}"
+            self._stop.set()
+
+    async def _finish_requests(self) -> None:
+        """A result ends the call; requests that the tool did not wait for are dropped, not left running."""
+        for task in tuple(self._requests):
+            task.cancel()
+        await asyncio.gather(*self._requests, return_exceptions=True)
+
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    def _count(self, size: int) -> bool:
+        """Add to the output used; False, and the end of the call, when that is over the limit."""
+        self._used += size
+        if self._used > self._spec.limits.output:
+            self._limit_hit("output")
+            return False
+        return True
+
+    async def _drain(self, name: str) -> None:
+        fd, kept = getattr(self._child, name), self._streams[name]
+        while True:
+            await readable(fd)
+            try:
+                data = os.read(fd, _READ)
+            except BlockingIOError:
+                continue
+            if not data:
+                return
+            room = self._spec.limits.output - self._used
+            if self._count(len(data)):
+                kept += data
+            else:
+                kept += data[: max(0, room)]
+                self._cut[name] = True
+
+    async def _feed_stdin(self) -> None:
+        """The input as JSON on the command's standard input."""
+        import json
+
+        fd = self._child.stdin
+        if fd is None:
+            return
+        data = memoryview(json.dumps(self._call.input).encode() + b"\n")
+        loop = asyncio.get_running_loop()
+        try:
+            while data:
+                try:
+                    data = data[os.write(fd, data) :]
+                except BlockingIOError:
+                    room = loop.create_future()
+                    loop.add_writer(fd, lambda room=room: room.done() or room.set_result(None))
+                    try:
+                        await room
+                    finally:
+                        loop.remove_writer(fd)
+        except BrokenPipeError:
+            return  # the program does not read its input; that is its right
+        with contextlib.suppress(OSError):
+            os.close(fd)
+        self._child.stdin = None
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    def _ended(self, wall: float) -> Ended:
+        seen, limits = self._seen, self._spec.limits
+        return Ended(
+            verdict=judge(seen, kind=self._spec.kind, cpu_s=limits.cpu_s, processes=limits.processes),
+            stdout=bytes(self._streams["stdout"]),
+            stderr=bytes(self._streams["stderr"]),
+            stdout_cut=self._cut["stdout"],
+            stderr_cut=self._cut["stderr"],
+            events=tuple(self._events),
+            wall_s=wall,
+            cpu_s=seen.exit.cpu_s if seen.exit else None,
+            max_rss=seen.exit.max_rss if seen.exit else None,
+            exit_code=seen.exit.code if seen.exit else None,
+            layers=dict(self._child.layers),
+        )

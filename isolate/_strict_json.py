@@ -1,0 +1,47 @@
+"""JSON from a hostile child: strict, bounded, and never an exception but one.
+
+NaN and Infinity, numbers too large for a float, lone surrogates, duplicate-key tricks of nesting and integers of thousands of digits are refused
+or bounded here, once, so that nothing behind it has to think of them (R478, attack 62).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+MAX_DEPTH = 200
+"""Nesting that pydantic-core's parser accepts; deeper is refused before any Python object is made."""
+
+_MAYBE_HUGE = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{300}")
+
+
+class NotStrict(Exception):
+    """The bytes are no strict JSON; the text says why, for the operator."""
+
+
+def decode(data: bytes) -> Any:
+    """The value `data` holds. Raises NotStrict, and nothing else, for anything that is not strict JSON in UTF-8."""
+    import pydantic_core
+
+    try:
+        value = pydantic_core.from_json(data, allow_inf_nan=False)
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise NotStrict(str(error)[:200]) from error
+    if _MAYBE_HUGE.search(data):
+        _refuse_huge(value)
+    return value
+
+
+def _refuse_huge(value: Any) -> None:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            raise NotStrict("a number larger than a float can hold")
+        if isinstance(item, int) and item.bit_length() > 4096:
+            raise NotStrict("an integer of more than 4096 bits")
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)

@@ -1,0 +1,129 @@
+"""The host's own look at a running tree: memory and CPU time of all its processes, tasks, and whether /tmp is full.
+
+Used where no control group counts (an ordinary user), and to name the limit behind a failure. Reads /proc from outside; nothing here trusts
+the child. The first look comes late and the next ones slowly, so a short call pays nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from fumehood.isolate._child import Child
+from fumehood.isolate._spec import Limits
+
+FIRST_LOOK_S, EVERY_S = 0.05, 0.05
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICK = os.sysconf("SC_CLK_TCK")
+_TREE_CAP = 4096  # processes looked at; RLIMIT_NPROC keeps a tree far below
+
+
+async def watch(child: Child, limits: Limits, hit: Callable[[str], None]) -> None:
+    """Call `hit("memory")` or `hit("cpu")` when the tree goes over; returns never (it is cancelled with the call)."""
+    await asyncio.sleep(FIRST_LOOK_S)
+    while True:
+        memory, cpu = usage(child.pid)
+        if child.group is None and memory > limits.memory:
+            hit("memory")
+            return
+        if cpu > limits.cpu_s:
+            hit("cpu")
+            return
+        await asyncio.sleep(EVERY_S)
+
+
+def tree(pid: int) -> list[int]:
+    """The process and all its descendants that still have their parent; orphans belong to the call's init and are found through it."""
+    parent = _parent(pid)
+    found, stack = [], [pid]
+    while stack and len(found) < _TREE_CAP:
+        current = stack.pop()
+        found.append(current)
+        stack += _children(current)
+    if parent > 1:
+        # Orphans of the call are children of its init, which is a sibling in the zygote's namespace: see _orphans.
+        found += _orphans(pid, set(found))
+    return found
+
+
+def _orphans(pid: int, known: set[int]) -> list[int]:
+    """Processes in the child's process namespace that are not below it: what it forked and let go."""
+    try:
+        namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return []
+    if namespace == os.stat("/proc/self/ns/pid").st_ino:
+        return []
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in known:
+            try:
+                if os.stat(f"/proc/{name}/ns/pid").st_ino == namespace and not _is_init(name):
+                    found.append(int(name))
+            except OSError:
+                continue
+    return found
+
+
+def _is_init(name: str) -> bool:
+    with open(f"/proc/{name}/status", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("NSpid:"):
+                return line.split()[-1] == "1"
+    return False
+
+
+def usage(pid: int) -> tuple[int, float]:
+    """Resident bytes (without what is shared with the zygote's files) and CPU seconds of the tree, dead children included."""
+    memory, cpu = 0, 0.0
+    for process in tree(pid):
+        try:
+            with open(f"/proc/{process}/statm", encoding="ascii") as file:
+                _, resident, shared, *_ = file.read().split()
+            with open(f"/proc/{process}/stat", encoding="ascii", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except (OSError, ValueError):
+            continue
+        memory += (int(resident) - int(shared)) * _PAGE
+        cpu += sum(int(fields[i]) for i in (11, 12, 13, 14)) / _TICK
+    return memory, cpu
+
+
+def count_tasks(pid: int) -> int:
+    """Threads and processes of the tree."""
+    total = 0
+    for process in tree(pid):
+        try:
+            total += len(os.listdir(f"/proc/{process}/task"))
+        except OSError:
+            continue
+    return total
+
+
+def tmp_is_full(pid: int) -> bool:
+    """Whether the call's /tmp has no byte or no inode left."""
+    try:
+        state = os.statvfs(f"/proc/{pid}/root/tmp")
+    except OSError:
+        return False
+    return state.f_bavail == 0 or state.f_favail == 0
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found += [int(child) for child in file.read().split()]
+    except OSError:
+        pass
+    return found
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return -1

@@ -1,0 +1,145 @@
+"""Process, namespace, capability and seccomp calls that Python 3.11 lacks.
+
+Kernel numbers live in `_uapi_*` files and nowhere else. Every function raises OSError with the name of the call. `PyDLL` keeps the GIL
+during the call: no other thread may run between an unshare and what depends on it. Sources: unshare(2), setns(2), prctl(2),
+capabilities(7), seccomp(2), keyctl(2), close_range(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+_libc = ctypes.PyDLL(None, use_errno=True)
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_SECUREBITS = 28
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+# NOROOT, NO_SETUID_FIXUP, KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, each with its lock (capabilities(7), securebits).
+SECUREBITS_LOCKED = 0b11101111
+
+SECCOMP_SET_MODE_FILTER = 1
+SECCOMP_FILTER_FLAG_LOG = 2
+SECCOMP_FILTER_FLAG_NEW_LISTENER = 8
+
+_KEYCTL_JOIN_SESSION_KEYRING = 1
+_CAPABILITY_VERSION_3 = 0x20080522
+
+# System call numbers per machine; from 424 on they are the same everywhere (asm-generic/unistd.h).
+_NUMBERS = {
+    "x86_64": {"pivot_root": 155, "seccomp": 317, "keyctl": 250, "capset": 126, "capget": 125},
+    "aarch64": {"pivot_root": 41, "seccomp": 277, "keyctl": 219, "capset": 91, "capget": 90},
+}
+_COMMON = {
+    "open_tree": 428,
+    "move_mount": 429,
+    "close_range": 436,
+    "mount_setattr": 442,
+    "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445,
+    "landlock_restrict_self": 446,
+}
+
+
+def number(name: str) -> int:
+    """The system call number of `name` on this machine. Raises OSError(ENOSYS) when the machine is not one we know."""
+    table = _NUMBERS.get(os.uname().machine)
+    found = _COMMON.get(name) if table is None else table.get(name, _COMMON.get(name))
+    if found is None:
+        raise OSError(38, f"{name}: no system call number known for {os.uname().machine}")
+    return found
+
+
+def checked(result: int, what: str) -> int:
+    """`result`, or OSError with errno and the name of the call."""
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+def syscall(name: str, *arguments: object) -> int:
+    """Raw system call. Integers are passed as 64-bit values, bytes as pointers."""
+    converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return checked(int(_libc.syscall(ctypes.c_long(number(name)), *converted)), name)
+
+
+def unshare(flags: int) -> None:
+    """unshare(2)."""
+    checked(_libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
+
+
+def setns(fd: int, kind: int) -> None:
+    """setns(2)."""
+    checked(_libc.setns(ctypes.c_int(fd), ctypes.c_int(kind)), "setns")
+
+
+def prctl(option: int, value: int = 0, extra: int = 0) -> int:
+    """prctl(2)."""
+    unused = ctypes.c_ulong(0)
+    result = _libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), ctypes.c_ulong(extra), unused, unused)
+    return checked(result, f"prctl({option})")
+
+
+def close_from(lowest: int) -> None:
+    """Close every descriptor from `lowest` up (close_range(2))."""
+    syscall("close_range", lowest, 0xFFFFFFFF, 0)
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL for us when the parent goes; exit at once when it has gone already.
+
+    The signal follows the *thread* that forked us (prctl(2)), and every change of user id clears it: call it after those.
+    """
+    prctl(PR_SET_PDEATHSIG, 9)
+    if os.getppid() != parent:
+        os._exit(70)
+
+
+def drop_bounding_set() -> None:
+    """Empty the capability bounding set, so that no exec can ever bring a capability back."""
+    for capability in range(64):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:
+            return  # EINVAL: past the last capability this kernel knows
+
+
+def drop_capabilities() -> None:
+    """Give up every capability of this thread, ambient ones too, and read it back."""
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
+    syscall("capset", header, bytes(24))
+    read_back = ctypes.create_string_buffer(24)
+    syscall("capget", header, read_back)
+    if read_back.raw != bytes(24):
+        raise OSError(1, "capset: capabilities are still there after dropping them")
+
+
+def join_anonymous_session_keyring() -> None:
+    """A fresh session keyring: the host's and the last call's are out of reach (keyctl(2))."""
+    syscall("keyctl", _KEYCTL_JOIN_SESSION_KEYRING, None)
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+
+def load_seccomp(program: bytes, flags: int = 0) -> int:
+    """Install a BPF program (8 bytes an instruction). Returns the listener's descriptor with NEW_LISTENER, else 0."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    described = _FilterProgram(len(program) // 8, ctypes.addressof(buffer))
+    return syscall("seccomp", SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(described))

@@ -1,0 +1,118 @@
+"""The per-call part of the cage: what one forked child does to itself before any tool code is imported.
+
+The order is the security (spec of the layers: docs/isolation.md); each step says why it stands where it stands. No step may be
+skipped silently: a step that fails ends the child with its name on the call socket, and the host refuses to use it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Any
+
+from . import _uapi_proc
+from .layers import FULL, MISSING, PARTIAL, Status, landlock, limits, mount, net, proc, user
+
+_DEFAULT_SIGNALS = [s for s in signal.Signals if s not in (signal.SIGKILL, signal.SIGSTOP)]
+
+
+class CageError(Exception):
+    """A layer that was asked for could not be put on: (layer, what happened)."""
+
+    def __init__(self, layer: str, error: OSError) -> None:
+        super().__init__(layer, str(error))
+        self.layer, self.error = layer, error
+
+
+def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str, Status]:
+    """Put on every per-call layer; returns the levels as the kernel's answers showed them.
+
+    1. Own session, default signals: no terminal, nothing inherited from the zygote's handlers.
+    2. Mounts while we still may: /proc of this process namespace, /tmp, /dev/shm.
+    3. The call's own user namespace (and ipc, and net): from here on we cannot mount any more, the mount namespace belongs to the tool's.
+    4. Network doors, before Landlock and seccomp forbid netlink and low ports.
+    5. Keyring, limits, umask. 6. no_new_privs: Landlock and seccomp need it. 7. Landlock: it forbids what 2 did.
+    8. Capabilities: gone, bounding set too, read back. 9. Parent-death signal: a change of credentials clears it. 10. seccomp, last: it
+    refuses what every step before needed.
+    """
+    os.setsid()
+    for number in _DEFAULT_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    if plan["namespaces"]:
+        done = _namespaces(plan, channel)
+    else:
+        done = dict.fromkeys(("user", "mount", "pid", "net", "ipc", "uts", "cgroup-ns", "proc"), (MISSING, plan["no_namespaces"]))
+    done["keyring"] = _keyring()
+    os.umask(0o077)
+    with _step("rlimits"):
+        done["rlimits"] = limits.apply(plan["limits"])
+    os.chdir(plan["cwd"])
+    with _step("no-new-privs"):
+        _uapi_proc.prctl(_uapi_proc.PR_SET_NO_NEW_PRIVS, 1)
+        done["no-new-privs"] = (FULL, "")
+    with _step("landlock-fs"):
+        done.update(landlock.apply(plan["landlock"]))
+    with _step("capabilities"):
+        done["capabilities"] = _capabilities(plan)
+    _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 1 if plan["dumpable"] else 0)
+    _uapi_proc.die_with_parent(zygote)
+    with _step("seccomp"):
+        _uapi_proc.load_seccomp(plan["seccomp"], _uapi_proc.SECCOMP_FILTER_FLAG_LOG if plan.get("seccomp_log") else 0)
+        done["seccomp"] = (FULL, "")
+    return done
+
+
+def _namespaces(plan: dict[str, Any], channel: socket.socket) -> dict[str, Status]:
+    done: dict[str, Status] = {}
+    with _step("mount"):
+        _uapi_proc.unshare(_uapi_proc.CLONE_NEWNS)
+        me = user.open_self()
+        mount.private_places(plan)
+        done["mount"] = (FULL, "")
+    with _step("proc"):
+        done["proc"] = proc.mount_for_call(plan["fresh_proc"])
+    with _step("user"):
+        flags = _uapi_proc.CLONE_NEWUSER | _uapi_proc.CLONE_NEWIPC
+        uid, gid = os.geteuid(), os.getegid()  # now: after the unshare we are the overflow user until the maps are written
+        own_net = plan["doors"] is not None or plan["net_per_call"]
+        _uapi_proc.unshare(flags | (_uapi_proc.CLONE_NEWNET if own_net else 0))
+        user.write_maps(me, user.INSIDE, uid, gid)
+        os.close(me)
+        done["user"] = done["ipc"] = done["pid"] = done["uts"] = done["cgroup-ns"] = (FULL, "")
+    with _step("net"):
+        if plan["doors"] is not None:
+            net.open_doors(channel, plan["doors"], plan["backlog"])
+        done["net"] = (FULL, "")
+    return done
+
+
+def _keyring() -> Status:
+    try:
+        _uapi_proc.join_anonymous_session_keyring()
+    except OSError as error:
+        return PARTIAL, f"no session keyring of its own ({error.strerror}); seccomp refuses keyctl all the same"
+    return FULL, ""
+
+
+def _capabilities(plan: dict[str, Any]) -> Status:
+    if plan["namespaces"] or plan["root"]:
+        _uapi_proc.drop_bounding_set()
+        _uapi_proc.prctl(_uapi_proc.PR_SET_SECUREBITS, _uapi_proc.SECUREBITS_LOCKED)
+    _uapi_proc.drop_capabilities()
+    return FULL, ""
+
+
+class _step:
+    """Names the layer in whatever the block raises."""
+
+    def __init__(self, layer: str) -> None:
+        self.layer = layer
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise CageError(self.layer, error) from error

@@ -1,0 +1,50 @@
+"""Layers `landlock-fs`, `landlock-net` and `landlock-scope`: one ruleset, restricted last but for capabilities and seccomp.
+
+The second wall behind the mount, network and process namespaces; on the tier without namespaces it is the only one for files. The
+ruleset is made in the child: a rule on /tmp must name the call's own tmpfs, which exists only there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .. import _uapi_landlock as landlock
+from . import FULL, MISSING, PARTIAL, Status
+
+_NEWEST_KNOWN = 7
+
+
+def apply(plan: dict[str, Any]) -> dict[str, Status]:
+    """Restrict this process. Paths of the plan that do not exist are left out: what is not there needs no right."""
+    version = min(landlock.abi(), _NEWEST_KNOWN)
+    if version == 0:
+        missing = (MISSING, "Landlock is not in this kernel or not in its `lsm=` list; boot with lsm=landlock,…")
+        return {"landlock-fs": missing, "landlock-net": missing, "landlock-scope": missing}
+    ruleset = landlock.create(version)
+    everything = landlock.handled_fs(version)
+    for paths, rights in (
+        (plan["read_exec"], landlock.READ | landlock.EXECUTE),
+        (plan["read"], landlock.READ),
+        (plan["list"], landlock.READ_DIR),
+        (plan["devices"], landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE),
+        (plan["write"], everything & ~landlock.EXECUTE & ~landlock.IOCTL_DEV),
+    ):
+        for path in paths:
+            if os.path.exists(path):
+                landlock.allow_path(ruleset, version, path, rights)
+    if version >= 4:
+        for port in plan["connect_ports"]:
+            landlock.allow_port(ruleset, landlock.CONNECT_TCP, port)
+    landlock.restrict(ruleset)
+    os.close(ruleset)
+    return statuses(version)
+
+
+def statuses(version: int) -> dict[str, Status]:
+    """What a ruleset of this ABI holds, layer by layer."""
+    return {
+        "landlock-fs": (FULL, "") if version >= 3 else (PARTIAL, "truncate(2) is not covered below ABI 3 (Linux 6.2)"),
+        "landlock-net": (FULL, "") if version >= 4 else (MISSING, "TCP rules need ABI 4 (Linux 6.7)"),
+        "landlock-scope": (FULL, "") if version >= 6 else (MISSING, "signal and abstract socket scopes need ABI 6 (Linux 6.12)"),
+    }

@@ -1,0 +1,161 @@
+"""The tool's side of one call: import the module, wait, run it once, answer.
+
+Runs after the last layer is on, and not before. Nothing it sends is believed: the host takes `value` and `error` as the tool's claims, and
+everything else about the call from the kernel and its own counters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import inspect
+import json
+import os
+import random
+import sys
+import time
+import traceback
+import types
+from typing import Any
+
+from .channel import Channel, HostGone, Message
+from .context import AsyncContext, SyncContext
+
+_ERROR_TEXT_CAP = 64 * 1024
+
+
+class _Unusable(Exception):
+    """The tool's file is there but is no tool."""
+
+
+def serve_module(channel: Channel, path: str) -> None:
+    """Import the tool, report, wait for the call, run it, answer."""
+    function, failure = _load(path)
+    channel.send({"t": "ready", "error": failure})
+    call, _ = channel.receive()
+    os.environ.clear()
+    os.environ.update(call["env"])
+    time.tzset()
+    if function is None and call["env_late"]:
+        # The module may have read a credential while it was imported; those arrive only now.
+        function, failure = _load(path)
+    _reseed()
+    if function is None:
+        channel.send({"t": "error", **(failure or {})})
+        return
+    answer = _run(function, channel, call)
+    try:
+        channel.send(answer)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"run() returned what JSON cannot hold: {_safe_text(error)}"
+        channel.send({"t": "error", "type": type(error).__name__, "message": message, "trace": "", "kind": "result"})
+
+
+def _load(path: str) -> tuple[Any, Message | None]:
+    """The module's `run` function, or what was wrong with it."""
+    folder = os.path.dirname(path)
+    if folder not in sys.path:
+        sys.path.append(folder)  # last: a json.py beside the tool must not stand before the standard library
+    try:
+        spec = importlib.util.spec_from_file_location("fumehood_tool", path)
+        if spec is None or spec.loader is None:
+            raise _Unusable(f"{path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["fumehood_tool"] = module
+        spec.loader.exec_module(module)
+        function = getattr(module, "run", None)
+        if not callable(function):
+            raise _Unusable(f"{path} defines no function `run(input, ctx)`")
+        return function, None
+    except HostGone:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever the tool's import raises is the tool's failure, SystemExit included
+        return None, _describe(error, "import")
+
+
+def _run(function: Any, channel: Channel, call: Message) -> Message:
+    """Call the tool once; what it returned or raised as a message."""
+    try:
+        if inspect.iscoroutinefunction(function):
+            context: Any = AsyncContext(channel, call["call_id"], call["tool"])
+            value = asyncio.run(function(call["input"], context))
+        else:
+            value = function(call["input"], SyncContext(channel, call["call_id"], call["tool"]))
+            if inspect.isawaitable(value):
+                value = asyncio.run(_await(value))
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        return {"t": "result", "value": value}
+    except HostGone:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the tool's own failure, SystemExit and KeyboardInterrupt included
+        return {"t": "error", **_describe(error, "run")}
+
+
+async def _await(value: Any) -> Any:
+    return await value
+
+
+def _describe(error: BaseException, kind: str) -> Message:
+    """Type, message and traceback of an error, guarded: its str() may raise, or be a gigabyte long."""
+    frames: list[str] = []
+    try:
+        chain = traceback.TracebackException.from_exception(error, limit=-30, compact=True)
+        own = os.path.dirname(__file__)
+        chain.stack = traceback.StackSummary.from_list(
+            [frame for frame in chain.stack if not (frame.filename.startswith(own) or "importlib" in frame.filename)]
+        )
+        frames = list(chain.format())
+    except BaseException:  # noqa: BLE001 - a hostile __str__ or __cause__; the type's name is still told
+        frames = []
+    reason = getattr(error, "reason", None)
+    told: Message = {
+        "type": type(error).__name__[:200],
+        "message": _safe_text(error),
+        "trace": _valid("".join(frames)[-_ERROR_TEXT_CAP:]),
+        "kind": kind,
+    }
+    if isinstance(error, OSError) and isinstance(error.errno, int):
+        told["errno"] = error.errno
+    if isinstance(reason, str):
+        told["reason"] = _valid(reason[:64])
+    return told
+
+
+def _safe_text(error: BaseException) -> str:
+    try:
+        return _valid(str(error)[:_ERROR_TEXT_CAP])
+    except BaseException:  # noqa: BLE001 - __str__ is the tool's code
+        return "<the error's own text could not be made>"
+
+
+def _valid(text: str) -> str:
+    """Text that UTF-8 can hold: lone surrogates become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _reseed() -> None:
+    """Random state is a copy of the zygote's: start it afresh in every child (attack 78)."""
+    random.seed()
+    numpy_random = sys.modules.get("numpy.random")
+    if isinstance(numpy_random, types.ModuleType):
+        numpy_random.seed(int.from_bytes(os.urandom(4), "big"))
+    ssl = sys.modules.get("ssl")
+    if isinstance(ssl, types.ModuleType):
+        ssl.RAND_add(os.urandom(32), 32.0)
+
+
+def warm() -> None:
+    """What a first call would have to do, done once before the fork: codecs, event loop, JSON, a full collection."""
+    asyncio.run(_await_nothing())
+    json.loads(json.dumps({"warm": [1, 2.5, "text", None, True]}))
+    "text".encode("utf-8", "replace").decode("utf-8", "replace")
+    traceback.TracebackException.from_exception(ValueError("warm"))
+    gc.collect()
+    gc.freeze()
+
+
+async def _await_nothing() -> None:
+    await asyncio.sleep(0)

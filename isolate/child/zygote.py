@@ -1,0 +1,193 @@
+"""The zygote: forks one single-use child per request, and never runs tool code.
+
+It speaks with the host over a sequenced-packet socket, JSON plus descriptors:
+  host -> zygote  {"t": "fork", "n": N} + [call socket, stdin, stdout, stderr]
+  zygote -> host  {"t": "up", ...} once; {"t": "forked", "n": N} + [pidfd of the child, pidfd of its init]; {"t": "exit", "n": N, ...}
+The host is the only one who can reach it: children close this socket before anything else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+from . import _uapi_proc, cage, runtime
+from .channel import Channel
+
+_READY_INITS = 2  # inits made ahead: one for the fork under way, one for the next
+
+
+class Zygote:
+    """State of the fork loop: live children by pid, inits made ahead."""
+
+    def __init__(self, host: socket.socket, inits: socket.socket | None, plan: dict[str, Any]) -> None:
+        self._host, self._inits, self._plan = host, inits, plan
+        self._children: dict[int, tuple[int, int | None]] = {}  # pid -> (request number, pidfd of its init)
+        self._asked = 0
+        self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if inits is not None else -1
+
+    def serve(self) -> None:
+        """Fork on request, report every end, until the host closes the socket."""
+        wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(self._host, select.POLLIN)
+        poll.register(wake_read, select.POLLIN)
+        self._order_inits()
+        while True:
+            for fd, _ in poll.poll():
+                if fd == wake_read:
+                    try:
+                        os.read(wake_read, 512)
+                    except BlockingIOError:
+                        pass
+                    self._report_ends()
+                elif not self._request():
+                    return
+
+    def _request(self) -> bool:
+        try:
+            message, fds, _, _ = socket.recv_fds(self._host, 4096, 4)
+        except ConnectionResetError:
+            return False
+        if not message:
+            return False
+        self._fork(json.loads(message)["n"], fds)
+        return True
+
+    def _order_inits(self) -> None:
+        if self._inits is not None:
+            while self._asked < _READY_INITS:
+                self._inits.send(b"I")
+                self._asked += 1
+
+    def _take_init(self) -> tuple[int, int]:
+        assert self._inits is not None
+        _, fds, _, _ = socket.recv_fds(self._inits, 16, 2)
+        self._asked -= 1
+        return fds[0], fds[1]
+
+    def _fork(self, number: int, fds: list[int]) -> None:
+        init = None
+        if self._inits is not None:
+            namespace, init = self._take_init()
+            _uapi_proc.setns(namespace, _uapi_proc.CLONE_NEWPID)
+            os.close(namespace)
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            # getppid() of the child is 0 when it is in a namespace of its own: its parent is outside.
+            _child(self._plan, fds, 0 if init is not None else me)
+        if init is not None:
+            _uapi_proc.setns(self._own, _uapi_proc.CLONE_NEWPID)
+        handle = os.pidfd_open(pid)
+        self._children[pid] = (number, init)
+        body = json.dumps({"t": "forked", "n": number}).encode()
+        socket.send_fds(self._host, [body], [handle] if init is None else [handle, init])
+        for fd in (*fds, handle):
+            os.close(fd)
+        self._order_inits()
+
+    def _report_ends(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            number, init = self._children.pop(pid)
+            if init is not None:
+                # The namespace ends with the child, whatever else still runs in it.
+                signal.pidfd_send_signal(init, signal.SIGKILL)
+                os.close(init)
+            body = {
+                "t": "exit",
+                "n": number,
+                "code": os.waitstatus_to_exitcode(status),
+                "cpu": usage.ru_utime + usage.ru_stime,
+                "rss": usage.ru_maxrss * 1024,
+            }
+            self._host.send(json.dumps(body).encode())
+
+
+def prepare(plan: dict[str, Any]) -> None:
+    """What every child would else do for itself: imports, warm paths, a frozen heap."""
+    sys.path[:] = plan["sys_path"]
+    for name in plan["preload"]:
+        importlib.import_module(name)
+    if plan["tool"]["kind"] == "module":
+        runtime.warm()
+    tasks = os.listdir("/proc/self/task") if os.path.exists("/proc/self/task") else []
+    if len(tasks) > 1:
+        raise RuntimeError(
+            f"a preloaded library started {len(tasks) - 1} thread(s); a fork would lose them. Preloaded were: {plan['preload']}"
+        )
+    gc.collect()
+    gc.freeze()
+
+
+def _child(plan: dict[str, Any], fds: list[int], parent: int) -> None:
+    """Arrange the descriptors, enter the cage, serve one call, end. Never returns."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        call, *streams = _above(fds)
+        for target, fd in enumerate(streams):
+            os.dup2(fd, target)
+        os.dup2(call, 3, inheritable=False)
+        _uapi_proc.close_from(4)
+        sock = socket.socket(fileno=3)
+        channel = Channel(sock)
+        try:
+            layers = cage.enter(plan, sock, parent)
+        except cage.CageError as error:
+            channel.send({"t": "cage-failed", "layer": error.layer, "error": str(error.error), "errno": error.error.errno})
+            os._exit(72)
+        channel.send({"t": "caged", "layers": layers})
+        channel.receive()  # the host has looked at us from outside and says go on
+        os.environ.clear()
+        os.environ.update(plan["early_env"])
+        if plan["tool"]["kind"] == "module":
+            runtime.serve_module(channel, plan["tool"]["path"])
+        else:
+            _exec_command(channel, plan["tool"]["argv"])
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - top of a process: say what ended it, on the host's error pipe
+        os.write(2, f"fumehood child: {type(error).__name__}: {error}\n".encode("utf-8", "replace"))
+    finally:
+        os._exit(code)
+
+
+def _above(fds: list[int]) -> list[int]:
+    """The same descriptors at numbers above 9, so that arranging 0 to 3 overwrites none of them."""
+    return [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in fds]
+
+
+def _exec_command(channel: Channel, argv: list[str]) -> None:
+    """Become the program of a command tool; its credentials come with the call."""
+    channel.send({"t": "ready", "error": None})
+    call, _ = channel.receive()
+    program = argv[0] if "/" in argv[0] else _found(argv[0], call["env"].get("PATH", ""))
+    try:
+        os.execve(program, [*argv, *call.get("arguments", [])], call["env"])
+    except OSError as error:
+        channel.send({"t": "exec-failed", "program": argv[0], "errno": error.errno, "error": error.strerror})
+        os._exit(127)
+
+
+def _found(name: str, path: str) -> str:
+    for folder in path.split(os.pathsep):
+        candidate = os.path.join(folder, name)
+        if folder and os.access(candidate, os.X_OK) and os.path.isfile(candidate):
+            return candidate
+    return name
