@@ -1,1 +1,28 @@
+"""A fresh process per call that the kernel walls off: layers, zygotes, the wire, and the verdict on how a call ended."""
 
+from __future__ import annotations
+
+from fumehood.isolate._outcome import Verdict
+from fumehood.isolate._session import CallFrame, Ended, Services
+from fumehood.isolate._spec import DEFAULT_PATH, Limits, Machine, ToolSpec
+from fumehood.isolate._strict_json import NotStrict
+from fumehood.isolate._strict_json import decode as decode_strict_json
+from fumehood.isolate.isolator import Isolator, layer_table
+from fumehood.isolate.tiers import LAYERS, Tier
+
+__all__ = [
+    "DEFAULT_PATH",
+    "LAYERS",
+    "CallFrame",
+    "Ended",
+    "Isolator",
+    "Limits",
+    "Machine",
+    "NotStrict",
+    "Services",
+    "Tier",
+    "ToolSpec",
+    "Verdict",
+    "decode_strict_json",
+    "layer_table",
+]

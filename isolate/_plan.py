@@ -42,7 +42,8 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
     read = [os.path.realpath(path) for path in spec.read]
     write = [os.path.realpath(path) for path in spec.write]
     own = [os.path.dirname(os.path.realpath(spec.path))] if spec.path is not None else []
-    interpreter = list(machine.interpreter_dirs) if spec.kind == "module" else [d for d in machine.interpreter_dirs if d not in own]
+    # A program needs no Python packages; our own runtime, before it becomes the program, needs the standard library.
+    interpreter = [*machine.interpreter_dirs, *(machine.site_dirs if spec.kind == "module" else ())]
     binds = _binds(machine, interpreter, own, read, write)
     below_tmp = sorted((b["target"] for b in binds if _under(b["target"], "/tmp")), key=lambda p: p.count("/"))
     ports = list(spec.doors) if spec.doors is not None else []

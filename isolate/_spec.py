@@ -58,6 +58,7 @@ class Machine:
     executable: str
     sys_path: tuple[str, ...]
     interpreter_dirs: tuple[str, ...]
+    site_dirs: tuple[str, ...]
     system_links: Mapping[str, str]
     system_dirs: tuple[str, ...]
     etc: tuple[tuple[str, str], ...]
@@ -80,7 +81,8 @@ class Machine:
             root=os.geteuid() == 0,
             executable=os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable),
             sys_path=tuple(dict.fromkeys(os.path.realpath(entry) for entry in (*_ordered(stdlib), *sites))),
-            interpreter_dirs=tuple(interpreter) + tuple(os.path.realpath(s) for s in sites if not _below(os.path.realpath(s), "/usr")),
+            interpreter_dirs=tuple(interpreter),
+            site_dirs=tuple(os.path.realpath(s) for s in sites if not _below(os.path.realpath(s), "/usr")),
             system_links=links,
             system_dirs=("/usr", *dirs),
             etc=tuple(_etc_entries()),

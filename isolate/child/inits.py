@@ -30,8 +30,11 @@ def serve(requests: socket.socket) -> None:
                 _drain(wake_read)
                 _reap()
                 continue
-            if not requests.recv(1):
-                return
+            try:
+                if not requests.recv(1):
+                    return
+            except ConnectionResetError:
+                return  # the zygote went with requests unread: the same end
             _make_one(requests, own)
 
 

@@ -1,0 +1,347 @@
+"""The host: configuration, log, store, broker and cages behind one `call`.
+
+A call is checked (tool, schema, size, queue), recorded, run in a fresh child, recorded again; the result's facts come from here and
+never from the tool. Every refusal is a result with a reason, not an exception: exceptions are for a configuration or a machine
+that cannot work at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from fumehood._result import CallResult, Usage
+from fumehood._services import CallServices
+from fumehood._toolspec import call_environment, egress_policy, tool_spec
+from fumehood.isolate import CallFrame, Ended, Isolator, Limits, NotStrict, ToolSpec, decode_strict_json, layer_table
+from fumehood.policies.errors import ConfigError, SandboxUnavailable
+from fumehood.policies.reasons import reason as reason_of
+
+if TYPE_CHECKING:
+    from fumehood.agent import ContentStore, EventLog
+    from fumehood.broker import Broker, BrokerCall, EgressPolicy
+    from fumehood.policies.config import Config, ToolConfig
+
+MAX_INPUT_BYTES = 8 << 20
+"""The input of a call as JSON; larger inputs belong into the content store."""
+
+LOG_FILE, STORE_FOLDER = "events.sqlite3", "store"
+
+
+class Host:
+    """Runs configured tools. Use as an async context manager.
+
+    config: from `load_config`. spares: children parked per tool after its first call; 0 for one-off use, where a spare would be thrown away.
+    dial: test seam of the broker's connections (see `fumehood.broker.Broker`).
+    Raises on entering: StorageError when the state folder cannot be used.
+    """
+
+    def __init__(self, config: Config, *, spares: int = 1, dial: Any = None) -> None:
+        self.config = config
+        self._spares, self._dial = spares, dial
+        self._slots = asyncio.Semaphore(config.host.max_parallel)
+        self._waiting = 0
+        self._validators: dict[str, Any] = {}
+        self._stack = contextlib.AsyncExitStack()
+        self.log: EventLog
+        self.store: ContentStore
+        self.broker: Broker
+        self._isolator: Isolator
+
+    def __repr__(self) -> str:
+        return f"<Host {self.config.source or 'without a file'}, tools: {len(self.config.tools)}, waiting: {self._waiting}>"
+
+    async def __aenter__(self) -> Self:
+        from fumehood.agent import ContentStore, EventLog
+        from fumehood.broker import Broker
+        from fumehood.policies.secrets import resolve_secret
+
+        state = Path(self.config.host.state)
+        try:
+            self.log = EventLog(state / LOG_FILE)
+            self._stack.callback(self.log.close)
+            self.store = ContentStore(state / STORE_FOLDER)
+            self._stack.callback(self.store.close)
+            self.broker = await self._stack.enter_async_context(
+                Broker(
+                    self.log,
+                    nameservers=self.config.host.nameservers or None,
+                    trust=Path(self.config.host.trust) if self.config.host.trust else None,
+                    secrets=lambda name: resolve_secret(self.config.secrets[name], name),
+                    dial=self._dial,
+                )
+            )
+            self._isolator = await self._stack.enter_async_context(Isolator(self._first_tier(), spares=self._spares))
+            await self.log.record("HOST_STARTED", {"pid": os.getpid(), "tier": self._isolator.tier})
+            await self.log.record("POLICY_LOADED", {"source": self.config.source, "digest": self.config.digest})
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._stack.aclose()
+
+    def _first_tier(self) -> Any:
+        return "namespaces"
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    async def call(self, tool: str, input: Any = None, *, execution_id: str | None = None, principal: str | None = None) -> CallResult:
+        """Call a configured tool with a JSON value.
+
+        execution_id: groups the call's rows in the log (default: an execution of its own). principal: on whose behalf.
+        Raises ConfigError when a secret of the tool is missing. Everything else that goes wrong is in the result.
+        """
+        call_id = new_id("call")
+        execution_id = execution_id or new_id("exec")
+        config = self.config.tools.get(tool)
+        if config is None:
+            known = ", ".join(sorted(self.config.tools)) or "none"
+            return await self._refused(call_id, execution_id, tool, "unknown-tool", f"there is no tool {tool!r}; configured: {known}", principal)
+        fault = self._input_fault(tool, config, input)
+        if fault is not None:
+            return await self._refused(call_id, execution_id, tool, *fault, principal)
+        env, late = call_environment(config, self.config)
+        spec = tool_spec(tool, config, self.config, doors=self._doors)
+        return await self._run(
+            spec,
+            CallFrame(call_id, input, env, late),
+            egress_policy(tool, config, self.config),
+            execution_id=execution_id,
+            principal=principal,
+            finish=lambda result, network: self._finish(result, config, network),
+            secrets={name: env[name] for name in late},
+        )
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        allow: Sequence[str | Mapping[str, Any]] = (),
+        deny: Sequence[str | Mapping[str, Any]] = (),
+        read: Sequence[str | Path] = (),
+        write: Sequence[str | Path] = (),
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        stdin: Any = None,
+        streams: tuple[int, int, int] | None = None,
+        execution_id: str | None = None,
+        principal: str | None = None,
+    ) -> CallResult:
+        """Run any program in a cage. Its environment is `env` and PATH; it sees the system, `read` and `write`, and a private /tmp.
+
+        allow, deny: egress rules in the forms of the configuration. streams: descriptors for standard input, output and error instead of
+        pipes. Raises ConfigError for a path that is not there or a rule that cannot be read.
+        """
+        from fumehood.broker import EgressPolicy
+        from fumehood.isolate import DEFAULT_PATH
+        from fumehood.policies.rules import parse_rule
+
+        if not argv or not argv[0]:
+            raise ConfigError("no program to run", hint="write it after `--`: fumehood run -- CMD [ARG]...")
+        rules = tuple(parse_rule(rule, where="allow") for rule in allow)
+        for path in (*read, *write):
+            if not Path(path).exists():
+                raise ConfigError(f"{path}: no such file or folder to grant", hint="name a path that exists")
+        writable = [Path(path) for path in write]
+        cwd = Path.cwd()
+        granted = any(cwd.resolve().is_relative_to(Path(path).resolve()) for path in (*read, *write))
+        spec = ToolSpec(
+            name="run",
+            kind="command",
+            argv=tuple(argv),
+            read=tuple(Path(path) for path in read),
+            write=tuple(writable),
+            limits=limits or Limits(timeout_s=float(24 * 3600), cpu_s=float(24 * 3600), output=1 << 30, tmp=1 << 30, memory=4 << 30, processes=512),
+            doors=tuple(sorted({rule.port for rule in rules})) if rules and self._doors else None,
+            masks=self.config.never_visible,
+            cwd=str(cwd.resolve()) if granted else "/tmp",
+        )
+        policy = EgressPolicy(
+            allow=rules, deny=tuple(parse_rule(rule, where="deny") for rule in deny), owner="run", host_deny=self.config.host.deny
+        )
+        frame = CallFrame(new_id("call"), stdin, {"PATH": DEFAULT_PATH, **(env or {})})
+        return await self._run(
+            spec,
+            frame,
+            policy,
+            execution_id=execution_id or new_id("exec"),
+            principal=principal,
+            finish=lambda result, network: result,
+            secrets={},
+            streams=streams,
+        )
+
+    @property
+    def _doors(self) -> bool:
+        """Whether programs inside reach the broker by ordinary sockets."""
+        from fumehood.broker import BrokerCall
+
+        return hasattr(BrokerCall, "attach") and self._isolator.tier == "namespaces"
+
+    async def _run(
+        self,
+        spec: ToolSpec,
+        frame: CallFrame,
+        policy: EgressPolicy,
+        *,
+        execution_id: str,
+        principal: str | None,
+        finish: Any,
+        secrets: Mapping[str, str],
+        streams: tuple[int, int, int] | None = None,
+    ) -> CallResult:
+        call_id = frame.call_id
+        if self._waiting >= self.config.host.queue_limit and self._slots.locked():
+            text = f"{self._waiting} calls wait already (queue_limit)"
+            return await self._refused(call_id, execution_id, spec.name, "busy", text, principal)
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            from fumehood.broker import CallScope
+
+            started = {"tool": spec.name, "principal": principal, "input": _bounded(frame.input)}
+            await self.log.record("CALL_STARTED", started, execution_id=execution_id, call_id=call_id)
+            network = self.broker.open_call(CallScope(call_id, execution_id, spec.name, principal), policy)
+            services = CallServices(
+                self.log, self.store, network,
+                execution_id=execution_id, call_id=call_id, tool=spec.name, owner=principal or execution_id, secrets=secrets,
+            )  # fmt: skip
+            try:
+                try:
+                    ended = await self._isolator.call(spec, frame, services, streams=streams)
+                    result = self._result(frame, spec, ended, network, execution_id)
+                except SandboxUnavailable as error:
+                    result = self._unavailable(frame, spec, error, execution_id)
+            finally:
+                await network.close()
+            result = finish(result, network)
+            await self.log.record("CALL_ENDED", _end_row(result, secrets), execution_id=execution_id, call_id=call_id)
+            return result
+        finally:
+            self._slots.release()
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _input_fault(self, name: str, tool: ToolConfig, value: Any) -> tuple[str, str] | None:
+        """(reason, sentence) when the input may not reach the tool."""
+        try:
+            size = len(json.dumps(value, allow_nan=False).encode())
+        except (TypeError, ValueError, RecursionError) as error:
+            return "input-schema", f"the input is no JSON value: {error}"
+        if size > MAX_INPUT_BYTES:
+            return "oversized-input", f"the input has {size} bytes as JSON, the limit is {MAX_INPUT_BYTES}"
+        if tool.input_schema is None:
+            return None
+        validator = self._validators.get(name)
+        if validator is None:
+            from jsonschema import Draft202012Validator
+
+            validator = self._validators[name] = Draft202012Validator(tool.input_schema)
+        error = next(iter(validator.iter_errors(value)), None)
+        if error is None:
+            return None
+        place = "input" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+        return "input-schema", f"{place}: {error.message[:500]}"
+
+    async def _refused(
+        self, call_id: str, execution_id: str, tool: str, reason: str, text: str, principal: str | None
+    ) -> CallResult:
+        """A call that never started, on the record."""
+        result = CallResult(
+            call_id, tool, "denied", reason, error={"type": "Denied", "message": text}, tier=self._isolator.tier, execution_id=execution_id
+        )
+        await self.log.record("CALL_STARTED", {"tool": tool, "principal": principal}, execution_id=execution_id, call_id=call_id)
+        await self.log.record("CALL_ENDED", _end_row(result, {}), execution_id=execution_id, call_id=call_id)
+        return result
+
+    # -- results ------------------------------------------------------------------------------------------------------
+
+    def _result(self, frame: CallFrame, spec: ToolSpec, ended: Ended, network: BrokerCall, execution_id: str) -> CallResult:
+        verdict = ended.verdict
+        error = verdict.error
+        if error is None and verdict.outcome != "ok":
+            words = reason_of(verdict.reason).model if verdict.reason else ""
+            error = {"type": verdict.reason or verdict.outcome, "message": verdict.message or words, "signal": verdict.signal}
+        return CallResult(
+            call_id=frame.call_id,
+            tool=spec.name,
+            outcome=verdict.outcome,
+            reason=verdict.reason,
+            value=verdict.value,
+            error=error,
+            stdout=ended.stdout.decode("utf-8", "replace"),
+            stderr=ended.stderr.decode("utf-8", "replace"),
+            truncated={"stdout": ended.stdout_cut, "stderr": ended.stderr_cut},
+            events=tuple({"kind": kind, "data": data} for kind, data in ended.events),
+            usage=Usage(
+                round(ended.wall_s * 1000, 3), round(ended.cpu_s * 1000, 3) if ended.cpu_s is not None else None, ended.max_rss
+            ),
+            tier=self._isolator.tier,
+            layers=layer_table(ended.layers),
+            egress=tuple(network.rows),
+            execution_id=execution_id,
+            process_code=ended.exit_code,
+        )
+
+    def _unavailable(self, frame: CallFrame, spec: ToolSpec, error: SandboxUnavailable, execution_id: str) -> CallResult:
+        told = {"type": "SandboxUnavailable", "message": error.message, "hint": error.hint}
+        return CallResult(frame.call_id, spec.name, "sandbox_error", "tier", error=told, execution_id=execution_id)
+
+    def _finish(self, result: CallResult, tool: ToolConfig, network: BrokerCall) -> CallResult:
+        """What only the operator's declaration decides: how a command's output is read, and the taint."""
+        from dataclasses import replace
+
+        if tool.kind == "command" and result.outcome == "ok":
+            result = _read_output(result, tool.result)
+        return replace(result, tainted=_taint(result.tool, tool.taint, network.hosts))
+
+
+def _read_output(result: CallResult, form: str) -> CallResult:
+    from dataclasses import replace
+
+    if form == "text":
+        return replace(result, value=result.stdout, stdout="")
+    try:
+        return replace(result, value=decode_strict_json(result.stdout.encode()), stdout="")
+    except NotStrict as error:
+        told = {"type": "OutputNotJson", "message": f'the program\'s standard output is no JSON: {error}; set result = "text" for text'}
+        return replace(result, outcome="tool_error", error=told)
+
+
+def _taint(name: str, rule: str, hosts: Sequence[str]) -> dict[str, str] | None:
+    """Tainted when the operator says always, or the tool really reached a host (R480)."""
+    if rule == "never" or (rule == "auto" and not hosts):
+        return None
+    return {"origin": " ".join([f"tool:{name}", *sorted(hosts)])}
+
+
+def _end_row(result: CallResult, secrets: Mapping[str, str]) -> dict[str, Any]:
+    from fumehood._toolspec import scrubbed
+
+    row = result.to_json()
+    for key in ("value", "stdout", "stderr", "events", "call_id", "execution_id"):
+        del row[key]
+    return scrubbed(row, {name: value for name, value in secrets.items() if len(value) >= 4})  # type: ignore[return-value]
+
+
+def _bounded(value: Any) -> Any:
+    """The input for the log, or its size when it is long."""
+    size = len(json.dumps(value))
+    return value if size <= 65536 else {"omitted_bytes": size}
+
+
+def new_id(kind: str) -> str:
+    """An id that sorts by time and cannot be guessed: kind, microseconds in hex, 40 random bits."""
+    return f"{kind}-{time.time_ns() // 1000:014x}{os.urandom(5).hex()}"

@@ -1,0 +1,82 @@
+"""What a call gives back: the fields of contract section 3, each marked by who vouches for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal["ok", "tool_error", "denied", "limit", "sandbox_error"]
+
+EXIT_CODES: Mapping[str, int] = {"ok": 0, "tool_error": 1, "denied": 3, "sandbox_error": 4, "limit": 5}
+"""Outcome -> exit code of the command line. A crashed tool is the tool's failure: see `CallResult.exit_code`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Measured by the host: wall and CPU milliseconds, peak resident bytes. None where nothing ran."""
+
+    wall_ms: float
+    cpu_ms: float | None = None
+    max_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """One call. `value`, `error`, `stdout`, `stderr` and `events` are what the tool claimed; everything else comes from the host alone.
+
+    tainted: {"origin": text} when the value counts as untrusted. egress: one row a decision of the broker. process_code: how the
+    tool's own process ended (negative: signal), None when there was none.
+    """
+
+    call_id: str
+    tool: str
+    outcome: Outcome
+    reason: str | None = None
+    value: Any = None
+    parts: None = None
+    error: Mapping[str, Any] | None = None
+    tainted: Mapping[str, str] | None = None
+    stdout: str = ""
+    stderr: str = ""
+    truncated: Mapping[str, bool] = field(default_factory=lambda: {"stdout": False, "stderr": False})
+    events: Sequence[Mapping[str, Any]] = ()
+    usage: Usage = Usage(0.0)
+    tier: str | None = None
+    layers: Mapping[str, str] = field(default_factory=dict)
+    egress: Sequence[Mapping[str, Any]] = ()
+    execution_id: str | None = None
+    process_code: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The command line's exit code: 4 only when the sandbox could not be built; a tool that crashed failed by itself."""
+        if self.outcome == "sandbox_error" and self.reason in ("crashed", "protocol", "start"):
+            return 1
+        return EXIT_CODES[self.outcome]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--format json` prints."""
+        return {
+            "call_id": self.call_id,
+            "tool": self.tool,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "value": self.value,
+            "parts": self.parts,
+            "error": dict(self.error) if self.error is not None else None,
+            "tainted": dict(self.tainted) if self.tainted is not None else None,
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+            "truncated": dict(self.truncated),
+            "events": [dict(event) for event in self.events],
+            "usage": {
+                "wall_ms": self.usage.wall_ms,
+                "cpu_ms": self.usage.cpu_ms,
+                "max_rss_bytes": self.usage.max_rss_bytes,
+            },
+            "enforcement": {"tier": self.tier, "layers": dict(self.layers)},
+            "egress": [dict(row) for row in self.egress],
+            "execution_id": self.execution_id,
+            "process_code": self.process_code,
+        }

@@ -1,0 +1,79 @@
+"""From a configured tool to what `isolate` and `broker` are given: pure, apart from reading secrets for one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fumehood.isolate import DEFAULT_PATH, Limits, ToolSpec
+from fumehood.policies.secrets import resolve_secret
+
+if TYPE_CHECKING:
+    from fumehood.broker import EgressPolicy
+    from fumehood.policies.config import Config, ToolConfig
+
+
+def tool_spec(name: str, tool: ToolConfig, config: Config, *, doors: bool) -> ToolSpec:
+    """The sandbox's view of a tool. doors: whether sockets inside lead to the broker (tier `namespaces`)."""
+    ports = tuple(sorted({rule.port for rule in tool.egress})) if doors and tool.egress else None
+    return ToolSpec(
+        name=name,
+        kind="command" if tool.kind == "command" else "module",
+        path=Path(tool.module) if tool.module is not None else None,
+        argv=tuple(tool.command or ()),
+        env={key: value for key, value in tool.env.items() if isinstance(value, str)},
+        read=tuple(Path(path) for path in tool.read),
+        write=tuple(Path(path) for path in tool.write),
+        limits=Limits(
+            timeout_s=tool.timeout_s,
+            cpu_s=tool.cpu_s,
+            memory=tool.memory,
+            processes=tool.processes,
+            output=tool.output,
+            tmp=tool.tmp,
+            events=tool.events,
+            start_s=tool.start_s,
+        ),
+        preload=tuple(tool.preload),
+        doors=ports,
+        masks=config.never_visible,
+    )
+
+
+def call_environment(tool: ToolConfig, config: Config) -> tuple[dict[str, str], frozenset[str]]:
+    """The tool's whole environment for one call, and the names in it that are secrets (R005, R006).
+
+    Raises ConfigError when a secret is not where the file says.
+    """
+    env: dict[str, str] = {"PATH": DEFAULT_PATH}
+    late = set()
+    for key, value in tool.env.items():
+        if isinstance(value, str):
+            env[key] = value
+        else:
+            env[key] = resolve_secret(config.secrets[value.secret], value.secret)
+            late.add(key)
+    return env, frozenset(late)
+
+
+def egress_policy(name: str, tool: ToolConfig, config: Config) -> EgressPolicy:
+    """What the tool may reach; the host's own refusals stand above (deny wins)."""
+    from fumehood.broker import EgressPolicy
+
+    return EgressPolicy(allow=tool.egress, deny=tool.deny, mode=tool.mode, owner=name, host_deny=config.host.deny)
+
+
+def scrubbed(value: object, secrets: Mapping[str, str]) -> object:
+    """`value` with every occurrence of a secret replaced by its name: for the log, which others read."""
+    if not secrets:
+        return value
+    if isinstance(value, str):
+        for name, secret in secrets.items():
+            value = value.replace(secret, f"[secret {name}]")
+        return value
+    if isinstance(value, list):
+        return [scrubbed(item, secrets) for item in value]
+    if isinstance(value, dict):
+        return {str(scrubbed(key, secrets)): scrubbed(item, secrets) for key, item in value.items()}
+    return value
