@@ -22,7 +22,7 @@ NOT_YET: dict[str, str] = {
     "tools.*.egress.*.secret": "credentials filled in by the broker",
     "tools.*.egress.*.rate": "request rates",
     "tools.*.egress.*.max_connections": "limits on connections at once",
-    "tools.*.egress.*.timeout": "time limits of one rule (timeout_s holds for the call)",
+    "tools.*.egress.*.timeout": "time limits of one rule",
     "tools.*.egress.*.inspect": "inspection of TLS",
     "tools.*.egress.*.websocket": "WebSocket",
 }

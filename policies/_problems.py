@@ -161,7 +161,7 @@ def type_text(kind: str, value: object, context: Mapping[str, Any]) -> str:
     if kind in ("greater_than", "greater_than_equal", "less_than_equal"):
         words = {"greater_than": "more than", "greater_than_equal": "at least", "less_than_equal": "at most"}
         limit = next(context[name] for name in ("gt", "ge", "le") if name in context)
-        return f"must be {words[kind]} {limit:g}"
+        return f"must be {words[kind]} {int(limit) if limit == int(limit) else limit}"
     if kind in ("int_type", "int_from_float", "float_type", "finite_number"):
         whole = "a whole number" if kind.startswith("int") else "a number"
         number = re.match(r"\s*([0-9]{1,9})\b", value) if isinstance(value, str) else None

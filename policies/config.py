@@ -258,7 +258,7 @@ def _version(value: object) -> int:
 def _tool_name(name: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name, re.ASCII):
         return name
-    better = re.sub(r"[^A-Za-z0-9_-]+", "-", name, flags=re.ASCII).strip("-")[:64]
+    better = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:64] if name.isascii() else ""
     raise ValueError(
         "a tool's name is 1 to 64 letters, digits, underscores and hyphens"
         + (f"; write {better}" if better else "")

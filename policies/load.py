@@ -89,7 +89,7 @@ def _find(path: str | Path | None) -> tuple[Path, str]:
         return Path(path), "given by the caller or --config"
     if named := os.environ.get(VARIABLE):
         return Path(named), f"named by ${VARIABLE}"
-    return Path(FILE_NAME), f"looked for in {Path.cwd()}, since ${VARIABLE} is not set"
+    return Path(FILE_NAME), f"looked for in {Path.cwd()}; ${VARIABLE} is not set"
 
 
 def _find_hint(path: str | Path | None) -> str | None:
@@ -165,7 +165,7 @@ def _read_toml(text: str, source: str) -> dict[str, Any]:
         raise ConfigError(f"{source}: is nested too deeply") from None
     except ValueError as error:
         # An integer of thousands of digits: the parser lets Python's own refusal through.
-        raise ConfigError(f"{source}: a number is too long: {error}") from None
+        raise ConfigError(f"{source}: holds a number of thousands of digits") from error
 
 
 def _toml_message(error: str, text: str, source: str) -> str:
@@ -181,6 +181,8 @@ def _toml_message(error: str, text: str, source: str) -> str:
 def _toml_hint(error: str) -> str | None:
     if error.startswith("Invalid value"):
         return 'values are "strings in quotes", numbers, true, false, [arrays] and { tables }'
+    if error.startswith("Invalid initial character for a key part"):
+        return 'a { table } stays on one line, and a key is a bare word or "in quotes"'
     if "twice" in error or error.startswith("Cannot overwrite"):
         return "a name stands twice; rename or delete one"
     return None
@@ -207,6 +209,8 @@ def _model_problems(error: ValidationError, data: Mapping[str, Any]) -> Iterator
                 "a secret never stands in this file; write "
                 f'{path[1]} = {{ env = "{path[1]}" }} and set that variable',
             )
+        elif path == ("tools",):
+            yield Problem(path, "must be one table for each tool; write [tools.NAME]")
         elif kind == "extra_forbidden":
             yield Problem(path, _unknown_key(path, value))
         else:

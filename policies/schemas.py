@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_SCHEMA_BYTES = 1024 * 1024
 """A schema goes into every request to a model; one of a megabyte is a mistake."""
+_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _DATA_KEYS = frozenset({"const", "enum", "default", "examples"})  # their values are data, not schemas
 
 
@@ -75,7 +76,10 @@ def check_schema(schema: dict[str, object]) -> dict[str, object]:
         )
         if fault is not None:
             where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault.path)
-            raise ValueError(f"not a valid JSON Schema 2020-12 at ${where}: {_short(fault.message)}")
+            what = _short(fault.message)
+            if where.endswith(".type") and isinstance(fault.instance, str):
+                what = f"{_short(fault.instance)!r} is no type; types are {', '.join(_TYPES)}"
+            raise ValueError(f"not a valid JSON Schema 2020-12 at ${where}: {what}")
         for where, reference in _references(schema, "$"):
             _check_reference(schema, where, reference)
     except RecursionError:
@@ -134,5 +138,8 @@ def first_fault(checker: Draft202012Validator, value: object) -> str | None:
     """What is wrong with an input, as "$.at: …", or None when it fits. The sentence may quote the input."""
     from jsonschema.exceptions import best_match
 
-    fault = best_match(checker.iter_errors(value))
+    try:
+        fault = best_match(checker.iter_errors(value))
+    except RecursionError:
+        return "$: the input is nested too deeply for the schema"
     return None if fault is None else f"{fault.json_path}: {_short(fault.message)}"

@@ -22,7 +22,7 @@ _UNITS: dict[str, int] = {
 }
 _BY_LOWER = {name.lower(): factor for name, factor in _UNITS.items()}
 _BINARY = ("TiB", "GiB", "MiB", "KiB")
-_FORM = re.compile(r"([0-9]{1,18})[ ]?([A-Za-z]*)", re.ASCII)
+_FORM = re.compile(r"([0-9]{1,19})[ ]?([A-Za-z]*)", re.ASCII)
 _FRACTION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})[ ]?([A-Za-z]+)", re.ASCII)
 _SHORT = {"k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB", "ki": "KiB", "mi": "MiB", "gi": "GiB", "ti": "TiB"}
 MAX_SIZE = 2**63 - 1
@@ -59,7 +59,7 @@ def _correction(text: str) -> str:
         return f'; fractions are not read, write "{format_size(whole)}"'
     squeezed = re.sub(r"[\s_,]+", "", text)
     close = _FORM.fullmatch(squeezed)
-    if close is not None and close[2].lower() in _BY_LOWER:
+    if close is not None and (close[2].lower() or "b") in _BY_LOWER:
         return f'; write "{close[1]} {close[2]}"' if close[2] else f'; write "{close[1]}"'
     return '; write a number and a unit, like "512 MiB"'
 

@@ -1,0 +1,2 @@
+def run(input: object, ctx: object) -> str:
+    return "hello"
