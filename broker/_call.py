@@ -1,0 +1,308 @@
+"""The network of one tool call: every door of the call asks `authorize`, and every row of the call is kept
+here.
+
+Guarantees: nothing is resolved before the rules matched, nothing is dialled before the decision is on disk,
+and nothing is decided once the call is closed (`no-call`). Connections belong to the call: none outlives it,
+none is shared with another.
+Not here: what a door does with a permit (_fetch.py and the other doors).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fumehood.broker._addresses import Address
+from fumehood.broker._decide import decide, match, refusal
+from fumehood.broker._records import CLOSED, DENIED, NOT_A_REFUSAL, record_decision, row_of
+from fumehood.broker._target import BadTarget, Target
+from fumehood.broker._types import (
+    Answers,
+    CallScope,
+    Door,
+    EgressDecision,
+    EgressPolicy,
+    EgressRefused,
+    EgressRequest,
+    Source,
+)
+
+if TYPE_CHECKING:
+    from fumehood.broker._broker import Broker
+    from fumehood.broker._exchange import Exchange
+    from fumehood.broker._fetch import FetchReply, FetchRequest, FetchStream
+
+MAX_ROWS = 1000  # rows kept for the result; the log has them all
+MAX_IDLE = 8  # idle upstream connections kept by one call
+KEEP_ALIVE = 30.0  # seconds an idle connection may be used again, less when the answer's TTL is shorter
+
+
+@dataclass(slots=True)
+class Permit:
+    """An allowed decision that is on disk, and the counters of what happens under it."""
+
+    decision: EgressDecision
+    request: EgressRequest
+    event_id: str
+    row: dict[str, object]
+    started: float
+    ttl: int
+    peer: Address | None = None
+    sent: int = 0
+    received: int = 0
+    closed: bool = False
+
+
+class BrokerCall:
+    """Handed out by `Broker.open_call`.
+
+    rows: the "egress" list of the result. hosts: names and literals really reached, for the taint's origin.
+    """
+
+    def __init__(self, broker: Broker, scope: CallScope, policy: EgressPolicy) -> None:
+        self._broker = broker
+        self.scope = scope
+        self.policy = policy
+        self.rows: list[dict[str, object]] = []
+        self.dropped_rows = 0
+        self._hosts: dict[str, None] = {}
+        self._open = True
+        self._idle: list[tuple[float, tuple[str, str, int], int, Exchange]] = []
+        self._closing: set[asyncio.Task[object]] = set()
+        self.slots = asyncio.Semaphore(broker.limits.parallel)
+
+    def __repr__(self) -> str:
+        state = "open" if self._open else "closed"
+        counts = f"rows={len(self.rows)} idle={len(self._idle)}"
+        return f"<BrokerCall {self.scope.tool} {self.scope.call_id} {state} {counts}>"
+
+    @property
+    def broker(self) -> Broker:
+        return self._broker
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Hosts that a connection was really made to, in order of first use."""
+        return tuple(self._hosts)
+
+    async def fetch(self, request: FetchRequest) -> FetchReply:
+        """Perform `ctx.fetch`: decide, pin, send, follow redirects, return the whole decoded body.
+
+        Raises: EgressRefused; its row is on disk already.
+        """
+        from fumehood.broker._fetch import fetch
+
+        return await fetch(self, request)
+
+    @asynccontextmanager
+    async def stream(self, request: FetchRequest) -> AsyncIterator[FetchStream]:
+        """As `fetch`, with the decoded body in pieces as they arrive;
+
+        server-sent events are not held back.
+        """
+        from fumehood.broker._fetch import open_stream
+
+        async with open_stream(self, request) as reply:
+            yield reply
+
+    async def authorize(
+        self, request: EgressRequest, *, extra: Mapping[str, object] | None = None, connection: bool = True
+    ) -> Permit:
+        """The way out for every door: rules, budget, DNS, judgement, row on disk; in this order.
+
+        Raises: EgressRefused when any step says no.
+        """
+        if not self._open:
+            raise await self.refuse(self._plain(request, "no-call", "call"), request, request.door, extra)
+        policy = self.policy
+        matched = match(policy, request)
+        if matched.reason is not None:
+            raise await self.refuse(refusal(request, matched), request, request.door, extra)
+        over = self._broker.budgets.enter(self.scope.tool, matched.rule, connection=connection)
+        if over is not None:
+            decision = replace(
+                refusal(request, replace(matched, reason="budget-rate")), source="budget", detail=over.what
+            )
+            raise await self.refuse(decision, request, request.door, extra, retry_after=over.retry_after)
+        try:
+            answers = await self._broker.resolver.resolve(request.target.host)
+            decision = decide(policy, request, answers, self._broker.own_addresses())
+            if decision.outcome == "deny":
+                raise await self.refuse(decision, request, request.door, extra)
+            return await self._allow(decision, request, answers, extra)
+        except BaseException:
+            if connection:
+                self._broker.budgets.leave(self.scope.tool, matched.rule)
+            raise
+
+    async def _allow(
+        self,
+        decision: EgressDecision,
+        request: EgressRequest,
+        answers: Answers,
+        extra: Mapping[str, object] | None,
+    ) -> Permit:
+        event_id = await record_decision(
+            self._broker.recorder, self.scope, decision, request=request, door=request.door, extra=extra
+        )
+        row = row_of(decision, event_id)
+        self._add_row(row)
+        if not self._open:  # closed while the row was written: nothing goes out any more
+            raise await self.refuse(self._plain(request, "no-call", "call"), request, request.door, extra)
+        return Permit(decision, request, event_id, row, time.monotonic(), answers.ttl)
+
+    async def refuse(
+        self,
+        decision: EgressDecision,
+        request: EgressRequest | None,
+        door: Door,
+        extra: Mapping[str, object] | None = None,
+        *,
+        retry_after: float | None = None,
+    ) -> EgressRefused:
+        """Put a refusal on disk and into the rows; returns the exception to raise."""
+        event_id = await record_decision(
+            self._broker.recorder, self.scope, decision, request=request, door=door, extra=extra
+        )
+        self._add_row(row_of(decision, event_id))
+        return EgressRefused(decision, event_id, retry_after=retry_after)
+
+    async def refuse_text(
+        self, text: str, bad: BadTarget, door: Door, extra: Mapping[str, object] | None = None
+    ) -> EgressRefused:
+        """A refusal for text that names no target."""
+        decision = EgressDecision(
+            "deny", bad.reason, None, None, self.policy.owner, "grammar", detail=bad.what, text=text
+        )
+        return await self.refuse(decision, None, door, extra)
+
+    async def cut(self, permit: Permit, reason: str, detail: str, source: Source = "budget") -> EgressRefused:
+        """End what a permit allowed, for a reason found later: rows first, then the exception to raise."""
+        decision = replace(
+            permit.decision,
+            outcome="deny",
+            reason=reason,
+            source=source,
+            detail=detail,
+            hint="",
+            would_deny=None,
+        )
+        event_id = permit.event_id
+        if reason not in NOT_A_REFUSAL:
+            event_id = await self._broker.recorder.record(
+                DENIED,
+                {
+                    "door": permit.request.door,
+                    "tool": self.scope.tool,
+                    "outcome": "deny",
+                    "reason": reason,
+                    "host": decision.host,
+                    "port": decision.port,
+                    "rule": decision.rule_text,
+                    "pinned": decision.pinned,
+                    "detail": detail,
+                    "allowed_by": permit.event_id,
+                },
+                execution_id=self.scope.execution_id,
+                call_id=self.scope.call_id,
+            )
+        permit.row.update(outcome="deny", reason=reason)
+        await self._record_closed(permit, reason, detail)
+        return EgressRefused(decision, event_id)
+
+    def finished(self, permit: Permit, *, status: int | None = None) -> None:
+        """Note the end of what a permit allowed;
+
+        the row is written beside the caller's work and before the call is closed.
+        """
+        if not permit.closed:
+            self.later(self._record_closed(permit, None, None, status))
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run `work` beside the caller; `close` waits for it."""
+        task: asyncio.Task[object] = asyncio.ensure_future(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def reached(self, permit: Permit, peer: Address) -> None:
+        """Note that a connection was made."""
+        permit.peer = peer
+        permit.row["pinned"] = peer.text
+        if permit.decision.host is not None:
+            self._hosts[permit.decision.host] = None
+
+    def take_idle(self, target: Target, permit: Permit) -> Exchange | None:
+        """An idle connection to this origin whose peer was vetted for this very request."""
+        now = time.monotonic()
+        for entry in list(self._idle):
+            expires, origin, generation, exchange = entry
+            usable = expires > now and generation == self.policy.generation and exchange.is_reusable
+            if not usable:
+                self._idle.remove(entry)
+                self.later(exchange.aclose())
+            elif origin == target.origin and exchange.stream.peer in permit.decision.vetted:
+                self._idle.remove(entry)
+                exchange.renew()
+                return exchange
+        return None
+
+    def keep_idle(self, target: Target, permit: Permit, exchange: Exchange) -> None:
+        """Keep a clean connection for the next request of this call, no longer than its answer lives."""
+        lifetime = min(float(permit.ttl), KEEP_ALIVE) if not target.host.is_literal else KEEP_ALIVE
+        if self._open and exchange.is_reusable and lifetime > 0 and len(self._idle) < MAX_IDLE:
+            self._idle.append((time.monotonic() + lifetime, target.origin, self.policy.generation, exchange))
+        else:
+            self.later(exchange.aclose())
+
+    async def close(self) -> None:
+        """End the call's network:
+
+        refuse what comes later, drop idle connections, write the rows that are due.
+        """
+        self._open = False
+        idle, self._idle = self._idle, []
+        for _, _, _, exchange in idle:
+            await exchange.aclose()
+        while self._closing:
+            await asyncio.gather(*self._closing, return_exceptions=True)
+        self._broker.forget(self)
+
+    async def _record_closed(
+        self, permit: Permit, reason: str | None, detail: str | None, status: int | None = None
+    ) -> None:
+        if permit.closed:
+            return
+        permit.closed = True
+        self._broker.budgets.leave(self.scope.tool, permit.decision.rule)
+        await self._broker.recorder.record(
+            CLOSED,
+            {
+                "door": permit.request.door,
+                "tool": self.scope.tool,
+                "host": permit.decision.host,
+                "port": permit.decision.port,
+                "allowed_by": permit.event_id,
+                "peer": permit.peer.text if permit.peer else None,
+                "sent": permit.sent,
+                "received": permit.received,
+                "ms": round((time.monotonic() - permit.started) * 1000, 3),
+                "status": status,
+                "reason": reason,
+                "detail": detail,
+            },
+            execution_id=self.scope.execution_id,
+            call_id=self.scope.call_id,
+        )
+
+    def _add_row(self, row: dict[str, object]) -> None:
+        if len(self.rows) < MAX_ROWS:
+            self.rows.append(row)
+        else:
+            self.dropped_rows += 1
+
+    def _plain(self, request: EgressRequest, reason: str, source: Source) -> EgressDecision:
+        return EgressDecision("deny", reason, request.target, None, self.policy.owner, source)
