@@ -60,7 +60,9 @@ def _quoted(text: str) -> str:
 
 
 def _escape(char: str) -> str:
-    return f"\\{char}" if char in '"\\' else f"\\u{ord(char):04x}"
+    if char in '"\\':
+        return f"\\{char}"
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
 
 
 def is_hidden(path: KeyPath, value: object) -> bool:
@@ -118,8 +120,13 @@ def sentence(source: str, data: object, problem: Problem) -> str:
     value = value_at(data, problem.path)
     place = f"{source}: {key_text(problem.path)}" if problem.path else source
     shown = "" if value is _ABSENT or not problem.path else f" = {_shown(problem.path, value)}"
-    # A corrected value is made from the value; the same shapes are taken out of it.
-    return f"{place}{shown}: {CREDENTIAL_SHAPE.sub('(not shown)', problem.text)}"
+    # A corrected value is made from the value, so the same shapes are taken out of it.
+    return printable(f"{place}{shown}: {CREDENTIAL_SHAPE.sub('(not shown)', problem.text)}")
+
+
+def printable(text: str) -> str:
+    """`text` with what a terminal would obey or hide written as an escape."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
 def in_file_order(data: object, problems: Iterable[Problem]) -> list[Problem]:

@@ -26,6 +26,7 @@ from fumehood.policies._problems import (
     Problem,
     in_file_order,
     nearest,
+    printable,
     sentence,
     type_text,
     value_at,
@@ -175,7 +176,7 @@ def _toml_message(error: str, text: str, source: str) -> str:
         what, line, column = found[1], int(found[2]), int(found[3])
     elif found := re.fullmatch(r"(.*) \(at end of document\)", error, re.DOTALL):
         what = f"{found[1]}, at the end of the file"
-    return f"{source}, line {line}, column {column}: not TOML: {what}"
+    return f"{source}, line {line}, column {column}: not TOML: {printable(what)}"
 
 
 def _toml_hint(error: str) -> str | None:
