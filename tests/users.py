@@ -1,8 +1,10 @@
 """Runs commands as an ordinary user, so that every promise is held without root's power too.
 
-As root the helper makes the system user `fumehood-test` (once) and drops to it, supplementary groups included. The checkout, its venv and
-the interpreter may lie where that user cannot go (a folder below /root): then the command runs in a private mount namespace in which
-they stand at the same paths, as a readable copy where the files themselves are closed. No mode of any folder of the host is changed. As an ordinary user commands run as they are.
+As root the helper makes the system user `fumehood-test` (once) and drops to it, supplementary groups
+included. The checkout, its venv and the interpreter may lie where that user cannot go (a folder below /root):
+then the command runs in a private mount namespace in which they stand at the same paths, as a readable copy
+where the files themselves are closed. No mode of any folder of the host is changed. As an ordinary user
+commands run as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from pathlib import Path
 USER = "fumehood-test"
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = Path(sys.executable)  # not resolved: in a venv the link is what finds the packages
-_NOT_COPIED = shutil.ignore_patterns(".git", "__pycache__", ".*_cache", ".hypothesis", "dist", "build", "state")
+_NOT_COPIED = shutil.ignore_patterns(
+    ".git", "__pycache__", ".*_cache", ".hypothesis", "dist", "build", "state"
+)
 
 
 def run_as_user(
@@ -37,11 +41,16 @@ def run_as_user(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command as an ordinary user and wait for it; output as text.
 
-    env: added to PATH, LANG and a fresh HOME that is gone afterwards. timeout: seconds, then the whole process group is killed.
-    Raises: subprocess.TimeoutExpired; RuntimeError when no ordinary user can be had.
+    env: added to PATH, LANG and a fresh HOME that is gone afterwards. timeout: seconds, then the whole
+    process group is killed. Raises: subprocess.TimeoutExpired; RuntimeError when no ordinary user can be had.
     """
     with user_folder() as home:
-        full = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8", "HOME": str(home), **(env or {})}
+        full = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "LANG": "C.UTF-8",
+            "HOME": str(home),
+            **(env or {}),
+        }
         command = as_user([str(word) for word in argv])
         process = subprocess.Popen(
             command,
@@ -77,7 +86,18 @@ def as_user(argv: Sequence[str]) -> list[str]:
     script = _view_script(user.pw_uid, user.pw_gid)
     if script is None:
         return drop
-    return ["unshare", "--mount", "--propagation", "private", "--", "sh", "-ec", f'{script}\nexec "$@"', "sh", *drop]
+    return [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "--",
+        "sh",
+        "-ec",
+        f'{script}\nexec "$@"',
+        "sh",
+        *drop,
+    ]
 
 
 @contextlib.contextmanager
@@ -107,7 +127,16 @@ def test_user() -> pwd.struct_passwd:
     except KeyError:
         pass
     made = subprocess.run(
-        ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin", USER],
+        [
+            "useradd",
+            "--system",
+            "--no-create-home",
+            "--home-dir",
+            "/nonexistent",
+            "--shell",
+            "/usr/sbin/nologin",
+            USER,
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -123,20 +152,31 @@ test_user.__test__ = False  # type: ignore[attr-defined]  # its name begins like
 
 @functools.cache
 def _view_script(uid: int, gid: int) -> str | None:
-    """Shell commands that make checkout and interpreter reachable in a private mount namespace; None when they are already.
+    """Shell commands that make checkout and interpreter reachable in a private mount namespace; None when
+    they are already.
 
-    1. Keep each needed tree at a staging place (of a closed checkout: a readable copy). 2. Cover the closed parents with empty folders.
-    3. Bind each tree back to its own path.
+    1. Keep each needed tree at a staging place (of a closed checkout: a readable copy). 2. Cover the closed
+    parents with empty folders. 3. Bind each tree back to its own path.
     """
-    needed = [ROOT, *(p for p in _interpreter() if not p.is_relative_to("/usr") and not p.is_relative_to(ROOT))]
+    needed = [
+        ROOT,
+        *(p for p in _interpreter() if not p.is_relative_to("/usr") and not p.is_relative_to(ROOT)),
+    ]
     if all(_may_read(path, uid, gid) for path in needed) and not _closed_inside(ROOT):
         return None
     stage = _scratch("fumehood-view-")
     lines = [f"mount -t tmpfs -o mode=755 fumehood-view {stage}"]
     for number, path in enumerate(needed):
         lines.append(f"mkdir {stage}/{number}")
-        lines.append(f"mount --rbind {shlex.quote(str(_readable(path) if _closed_inside(path) else path))} {stage}/{number}")
-    for parent in dict.fromkeys(p for path in needed for p in [_first_closed(path, uid, gid)] if p is not None):
+        lines.append(
+
+                f"mount --rbind {shlex.quote(str(_readable(path) if _closed_inside(path) else path))} "
+                f"{stage}/{number}"
+
+        )
+    for parent in dict.fromkeys(
+        p for path in needed for p in [_first_closed(path, uid, gid)] if p is not None
+    ):
         lines.append(f"mount -t tmpfs -o mode=755 fumehood-view {shlex.quote(str(parent))}")
     for number, path in enumerate(needed):
         lines.append(f"mkdir -p {shlex.quote(str(path))}")
@@ -150,7 +190,19 @@ def _interpreter() -> list[Path]:
 
 def _may_read(path: Path, uid: int, gid: int) -> bool:
     done = subprocess.run(
-        ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--", "test", "-r", str(path), "-a", "-x", str(path)],
+        [
+            "setpriv",
+            f"--reuid={uid}",
+            f"--regid={gid}",
+            "--clear-groups",
+            "--",
+            "test",
+            "-r",
+            str(path),
+            "-a",
+            "-x",
+            str(path),
+        ],
         check=False,
     )
     return done.returncode == 0

@@ -52,8 +52,12 @@ def test_a_command_that_does_not_end_is_killed_with_what_it_started() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be in a folder that others cannot enter")
-def test_a_checkout_that_others_cannot_reach_is_shown_in_a_private_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(users, "_may_read", lambda path, uid, gid: path in (users.ROOT.root, users.ROOT.parents[-1]))
+def test_a_checkout_that_others_cannot_reach_is_shown_in_a_private_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        users, "_may_read", lambda path, uid, gid: path in (users.ROOT.root, users.ROOT.parents[-1])
+    )
     users._view_script.cache_clear()
     try:
         assert users.as_user(["true"])[0] == "unshare"
