@@ -41,6 +41,7 @@ from fumehood.policies._fields import (
     Seconds,
     SizeBetween,
 )
+from fumehood.policies.errors import ConfigError
 
 KiB, MiB, GiB = 1024, 1024**2, 1024**3
 Kind = Literal["module", "command", "mcp", "script"]
@@ -53,10 +54,19 @@ class _Table(BaseModel):
 
 def default_state() -> Path:
     """`$XDG_STATE_HOME/fumehood`, or `~/.local/state/fumehood` when that is unset or relative (XDG base
-    directories)."""
-    home = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "state"
-    return base / "fumehood"
+    directories).
+
+    Raises: ConfigError when there is no home folder either, as in a service without one.
+    """
+    named = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if named.is_absolute():
+        return named / "fumehood"
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises what no caller expects
+    if not home.is_absolute():
+        raise ConfigError(
+            "host.state: is missing, and this user has no home folder", hint="write state = PATH"
+        )
+    return home / ".local" / "state" / "fumehood"
 
 
 class HostConfig(_Table):

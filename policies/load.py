@@ -210,6 +210,8 @@ def _model_problems(error: ValidationError, data: Mapping[str, Any]) -> Iterator
                 "a secret never stands in this file; write "
                 f'{path[1]} = {{ env = "{path[1]}" }} and set that variable',
             )
+        elif path == ("host", "require_tier") and value == "none":
+            yield Problem(path, 'write "any" together with dangerously_allow_unsandboxed = true')
         elif path == ("tools",):
             yield Problem(path, "must be one table for each tool; write [tools.NAME]")
         elif kind == "extra_forbidden":

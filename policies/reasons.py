@@ -6,6 +6,7 @@ sentence for the operator (what happened and what to change), one for the model 
 repeating the call does not help when it does not) and one for the docs. The sentences are constants without a
 host, path, address or secret, so they can go into a transcript as they are. Details travel in fields.
 
+An outcome of tool_error has no reason: its `error` says what the tool claims.
 Before editing: a new code also needs its heading in docs/reasons.md; a test compares the two.
 """
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-Family = Literal["limit", "denied", "sandbox_error", "tool_error", "egress"]
+Family = Literal["limit", "denied", "sandbox_error", "egress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,37 +177,9 @@ _TABLE: tuple[Reason, ...] = (
     Reason(
         "start",
         "sandbox_error",
-        "The child could not be made ready: the tool's import failed or took longer than start_s.",
+        "The child was not ready within start_s, ended while it started, or its program cannot be run.",
         "The tool could not be started; calling it again will not help until its operator repairs it.",
-        (
-            "Building the child or importing the tool failed or took longer than `start_s`. No input was "
-            "handed over."
-        ),
-    ),
-    # --- tool_error: the tool's own doing -------------------------------------------------------------------
-    Reason(
-        "raised",
-        "tool_error",
-        "The tool raised an exception; its type and text stand in `error`.",
-        "The tool failed with the error given.",
-        "`run` raised. The exception's type and text are what the tool claims; they are not judged.",
-    ),
-    Reason(
-        "exit-status",
-        "tool_error",
-        "The command ended with a status other than 0; its stderr says more.",
-        "The command failed; its error output says why.",
-        "A command tool exited by itself with a status other than 0.",
-    ),
-    Reason(
-        "not-json",
-        "tool_error",
-        "The tool's result is not JSON.",
-        "The tool gave an answer that cannot be read; calling it again in the same way will not help.",
-        (
-            '`run` returned what JSON cannot hold, or a command tool with `result = "json"` printed '
-            "something else."
-        ),
+        "The child was never ready: no input was handed over, or the program could not be executed.",
     ),
     # --- egress: one connection or request ------------------------------------------------------------------
     Reason(

@@ -156,6 +156,7 @@ def test_a_tool_that_says_only_what_it_is_gets_the_documented_defaults(
     assert config.digest == hashlib.sha256(text.encode()).hexdigest()
 
 
+@pytest.mark.requirement("R019")
 def test_every_key_of_the_surface_is_read(base: Path) -> None:
     config = parse_config(WHOLE_SURFACE, base=base, source="f.toml", allow_unsupported=True)
     host, metrics = config.host, config.tools["metrics"]
@@ -366,6 +367,25 @@ def test_the_state_folder_follows_the_base_directory_rules(
         monkeypatch.setenv("XDG_STATE_HOME", state)
     config = parse_config("version = 1\n", base=Path("/"), source="f.toml")
     assert config.host.state == Path(expected)
+
+
+def test_a_user_without_a_home_folder_is_told_to_name_the_state_folder(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(uid: int) -> object:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    with pytest.raises(ConfigError) as caught:
+        one_tool(base, "")
+    assert str(caught.value) == (
+        "host.state: is missing, and this user has no home folder\nHint: write state = PATH"
+    )
+    text = 'version = 1\n[host]\nstate = "~/x"\n'
+    with pytest.raises(ConfigError, match='"~" is not expanded'):
+        parse_config(text, base=base, source="f.toml")
 
 
 def test_rules_that_an_opaque_tunnel_cannot_hold_are_told_apart_for_the_doors(base: Path) -> None:

@@ -15,7 +15,6 @@ CONTRACT = {
         "method path port scheme server-name redirect too-many-redirects budget-bytes budget-rate "
         "budget-time upstream policy-changed no-call"
     ),
-    "tool_error": "raised exit-status not-json",
 }
 
 
