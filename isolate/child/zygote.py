@@ -8,6 +8,7 @@ The host is the only one who can reach it: children close this socket before any
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import importlib
@@ -108,7 +109,8 @@ class Zygote:
             number, init = self._children.pop(pid)
             if init is not None:
                 # The namespace ends with the child, whatever else still runs in it.
-                signal.pidfd_send_signal(init, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # the host was quicker
+                    signal.pidfd_send_signal(init, signal.SIGKILL)
                 os.close(init)
             body = {
                 "t": "exit",
