@@ -56,3 +56,22 @@ PROMISES: list[tuple[str, ...]] = [
         "R144, R145, R146",
     ),
 ]
+PROMISES += [
+    ("agent:taint-survives", "A taint mark survives the log, a replay and serialization.", "R028, R029"),
+    (
+        "agent:tainted-only-in-fences",
+        "Tainted content reaches a model only inside a fence in a user message.",
+        "R032, design.md invariant 8",
+    ),
+    (
+        "agent:fence-cannot-be-closed",
+        "No text and no origin can close or open the fence it stands in.",
+        "R469",
+    ),
+    ("agent:text-passes-untouched", "A request of plain text comes out of the guard byte for byte.", "R066"),
+    (
+        "agent:untrusted-chooses-no-blob",
+        "An untrusted party never chooses which stored bytes enter a prompt.",
+        "R057, R058, design.md invariant 9",
+    ),
+]
