@@ -30,7 +30,7 @@ class Limits:
     """What a call may use where no rule says otherwise.
 
     parallel: fetches of one call at once. max_request, max_response: bytes, raw and decoded each. timeout:
-    seconds for one fetch with all its redirects. redirects: hops followed.
+    seconds for one fetch with all its redirects. redirects: hops followed. resolve: seconds for one name.
     """
 
     parallel: int = 16
@@ -38,6 +38,7 @@ class Limits:
     max_response: int = 8 * 1024 * 1024
     timeout: float = 30.0
     redirects: int = 10
+    resolve: float = 5.0
 
 
 def _no_secrets(name: str) -> str:
@@ -63,10 +64,10 @@ class Broker:
         dial: DialMap | None = None,
     ) -> None:
         self.recorder = recorder
-        self.resolver = Resolver(nameservers)
         self.dialer = Dialer(dial=dial)
         self.secrets = secrets
         self.limits = limits or Limits()
+        self.resolver = Resolver(nameservers, lifetime=self.limits.resolve)
         self.budgets = Budgets()
         self._trust = trust
         self._tls: ssl.SSLContext | None = None

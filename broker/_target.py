@@ -243,9 +243,8 @@ def _reads_as_written(seen: tuple[str, str, int, str], text: str) -> bool:
     two-faced.
     """
     scheme, host, port, path = seen
-    return text.lower().startswith(
-        (f"{scheme}://{host}{path}".lower(), f"{scheme}://{host}:{port}{path}".lower())
-    )
+    plain = re.split(r"[?#]", text.lower(), maxsplit=1)[0]
+    return plain in (f"{scheme}://{host}{path}".lower(), f"{scheme}://{host}:{port}{path}".lower())
 
 
 def _second_reading(text: str) -> tuple[str, str, int, str] | None:

@@ -28,8 +28,8 @@ async def test_requests_at_the_rate_pass_and_those_over_it_get_a_time_to_retry(
         for _ in range(count):
             try:
                 await call.fetch(FetchRequest("GET", URL))
-            except EgressRefused as error:
-                refused.append(error)
+            except EgressRefused as over:
+                refused.append(over)
     assert len(refused) == count - passed
     for error in refused:
         assert error.reason == "budget-rate" and error.retry_after == pytest.approx(0.2)

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from fumehood.agent import EventLog
-from fumehood.broker import EgressRefused, FetchRequest
+from fumehood.broker import EgressRefused, FetchRequest, Limits
 from fumehood.testing.dns import Misbehave, Said
 from fumehood.testing.http import Reply, Seen
 from tests.broker.world import PUBLIC, World
@@ -318,7 +318,8 @@ async def test_a_name_server_that_lies_or_breaks_leads_to_no_unjudged_address(
     chain: dict[str, Said] = {f"c{n}.test": [f"CNAME c{n + 1}.test"] for n in range(1, 30)}
     world.name({"api.example.com": said, "inside.test": ["10.1.2.3"], **chain})
     with anyio.fail_after(20):
-        async with world.call(URL) as call:
+        patience = Limits(resolve=5.0 if reason is None else 1.0)
+        async with world.call(URL, limits=patience) as call:
             if reason is None:
                 assert (await call.fetch(FetchRequest("GET", URL))).status == 200
                 assert world.journal.dialled == [(PUBLIC, 443)]

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import anyio
-import brotli
+import brotli  # type: ignore[import-untyped]
 import pytest
 import zstandard
 

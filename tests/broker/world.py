@@ -168,7 +168,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def call(
-        self, *allow: str | dict[str, object], deny: Sequence[str] = (), **options: Any
+        self, *allow: str | Mapping[str, object], deny: Sequence[str] = (), **options: Any
     ) -> AsyncIterator[BrokerCall]:
         """One call under these rules."""
         mode = options.pop("mode", "enforce")
@@ -181,7 +181,7 @@ class World:
 
 
 def policy(
-    *allow: str | dict[str, object],
+    *allow: str | Mapping[str, object],
     deny: Sequence[str] = (),
     host_deny: Sequence[str] = (),
     mode: Any = "enforce",
@@ -196,7 +196,7 @@ def policy(
     )
 
 
-def rules(*allow: str | dict[str, object]) -> tuple[EgressRule, ...]:
+def rules(*allow: str | Mapping[str, object]) -> tuple[EgressRule, ...]:
     return tuple(parse_rule(text, where=f"tools.tool.egress[{at}]") for at, text in enumerate(allow))
 
 

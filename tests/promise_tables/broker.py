@@ -1,3 +1,142 @@
 """Promises of broker: (id, sentence, source[, gap])."""
 
-PROMISES: list[tuple[str, ...]] = []
+PROMISES: list[tuple[str, ...]] = [
+    (
+        "broker:refused-name-never-resolved",
+        "A name that policy refuses costs zero DNS queries.",
+        "design invariant 2, R470, field report B: E1",
+    ),
+    (
+        "broker:no-unjudged-address",
+        (
+            "A connection goes only to an address that was judged for this request; one bad answer refuses "
+            "the set."
+        ),
+        "design invariant 3, R472",
+    ),
+    (
+        "broker:metadata-never",
+        (
+            "Link-local and cloud metadata addresses are refused, with +private, with an entry of their "
+            "own, in audit mode, in every spelling."
+        ),
+        "R472",
+    ),
+    (
+        "broker:address-table",
+        "Every special range has its class from our own table.",
+        "IANA special-purpose registries, R472",
+    ),
+    (
+        "broker:rebinding-changes-nothing",
+        (
+            "A name that resolves differently for the next request is judged again; the vetted address is "
+            "dialled and nothing else."
+        ),
+        "R024",
+    ),
+    (
+        "broker:lying-dns-reaches-nothing",
+        (
+            "A name server that lies, loops, truncates, is late or sends garbage leads to no unjudged "
+            "address and to no hang."
+        ),
+        "R024",
+    ),
+    (
+        "broker:deny-wins",
+        "A deny entry of host or tool outranks every allow entry, in enforce and in audit mode.",
+        "contract section 2",
+    ),
+    (
+        "broker:one-spelling-of-a-host",
+        "A host has one spelling; text with two readings is refused, never repaired.",
+        "R473",
+    ),
+    ("broker:one-reading-of-a-url", "A URL goes out only in the form that two parsers read alike.", "R473"),
+    (
+        "broker:rule-errors-give-the-corrected-rule",
+        "A bad rule is an error with place, value and, where known, the corrected rule.",
+        "contract section 1",
+    ),
+    (
+        "broker:every-refusal-has-a-reason",
+        (
+            "Each refusal carries a code of the vocabulary that fits the case, and a near miss says what "
+            "differs."
+        ),
+        "design invariant 12",
+    ),
+    (
+        "broker:row-before-first-byte",
+        "EGRESS_ALLOWED is on disk before the dial, EGRESS_DENIED before the refusal returns.",
+        "R022, contract section 7",
+    ),
+    (
+        "broker:redirect-decided-again",
+        "Each redirect hop is decided, resolved, judged and pinned as if it were asked for first.",
+        "R471",
+    ),
+    (
+        "broker:credentials-dropped-on-origin-change",
+        "No header that could be a credential follows a redirect to another scheme, host or port.",
+        "R471",
+    ),
+    (
+        "broker:host-and-hop-headers-ours",
+        "Host, hop-by-hop and proxy headers come from the broker alone.",
+        "R474",
+    ),
+    (
+        "broker:response-bounded",
+        (
+            "Bytes, header lines, interim answers and time of a response are bounded; a broken answer is "
+            "an error, not a short success."
+        ),
+        "R474",
+    ),
+    (
+        "broker:bombs-bounded",
+        "A compressed bomb costs no more than the cap it runs into, in gzip, deflate, br and zstd.",
+        "R474",
+    ),
+    ("broker:time-bounded", "A host that never answers, or never ends, is cut at the deadline.", "R474"),
+    (
+        "broker:event-streams-flow",
+        "A piece of a streamed body is handed on before the next one arrives.",
+        "field report B12",
+    ),
+    (
+        "broker:connection-clean-or-closed",
+        "A connection with one byte too many on it never answers another request.",
+        "field report B16",
+    ),
+    (
+        "broker:proxy-environment-ignored",
+        "Proxy, netrc and certificate variables of the parent steer nothing.",
+        "R475",
+    ),
+    (
+        "broker:tls-verified-on-the-name",
+        (
+            "The certificate is verified for the decided name, against the system's store and the "
+            "operator's file."
+        ),
+        "design D5",
+    ),
+    (
+        "broker:no-network-outside-a-call",
+        "Before a call has begun and after it has ended nothing goes out.",
+        "design D1",
+    ),
+    (
+        "broker:secret-bound-to-origin",
+        "An injected secret goes to its rule's origin alone, and is in no event, error or echo.",
+        "design invariant 4",
+    ),
+    (
+        "broker:rate-bounded",
+        "Requests over a rule's rate are refused with the time to wait.",
+        "contract section 2",
+    ),
+]
