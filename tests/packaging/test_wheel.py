@@ -1,0 +1,102 @@
+"""What is installed is the tree: the whole of it, nothing else, and the links for development lead where they
+say.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.conftest import Built, run
+from tests.tree import FOLDERS, ROOT, files
+
+_KINDS_OF_FILE = {".py", ".toml", ".md", ".typed", ".json", ".js", ".wasm", ".wit", ".css", ".html"}
+
+
+def _expected_in_wheel() -> set[str]:
+    """Where each file of the tree has to stand in a wheel: src/fumehood and the five folders under one
+    name.
+    """
+    own = {str(path.relative_to("src")) for path in files() if path.is_relative_to("src")}
+    links = {f"fumehood/{folder}" for folder in FOLDERS}
+    return own - links | {f"fumehood/{path}" for path in files() if path.parts[0] in FOLDERS}
+
+
+@pytest.mark.promise("packaging:wheel-is-the-tree")
+def test_a_wheel_made_from_the_sdist_holds_exactly_the_files_of_the_tree(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        inside = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert inside == _expected_in_wheel()
+
+
+@pytest.mark.promise("packaging:wheel-is-the-tree")
+def test_every_file_in_the_wheel_has_the_bytes_of_the_tree(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        differing = [
+            name
+            for name in sorted(_expected_in_wheel())
+            if wheel.read(name)
+            != (built.tree / "src" / name).read_bytes()  # the links of the copy lead to its folders
+        ]
+    assert differing == []
+
+
+def test_only_kinds_of_file_that_belong_to_a_package_are_installed(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        strange = {
+            name
+            for name in wheel.namelist()
+            if ".dist-info/" not in name and Path(name).suffix not in _KINDS_OF_FILE
+        }
+    assert strange == set()
+
+
+def test_the_sdist_holds_everything_of_the_tree_but_the_links_and_nothing_that_git_ignores(
+    built: Built,
+) -> None:
+    with tarfile.open(built.sdist) as sdist:
+        inside = {name.partition("/")[2] for name in sdist.getnames()}
+    links = {f"src/fumehood/{folder}" for folder in FOLDERS}
+    assert inside - {"PKG-INFO"} == {str(path) for path in files()} - links
+
+
+def test_the_links_for_development_lead_to_the_folders_they_are_named_for() -> None:
+    found = {
+        path.name: os.readlink(ROOT / path)
+        for path in files()
+        if path.is_relative_to("src/fumehood") and (ROOT / path).is_symlink()
+    }
+    assert found == {folder: f"../../{folder}" for folder in FOLDERS}
+
+
+def test_the_console_script_of_the_wheel_runs(wheel_python: Path) -> None:
+    shown = run([wheel_python.with_name("fumehood"), "--help"], cwd="/")
+    assert "policy" in shown and "doctor" in shown
+
+
+def test_a_call_runs_from_the_wheel_without_the_checkout(wheel_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "fumehood.toml").write_text(
+        'version = 1\n[host]\nstate = "state"\nrequire_tier = "any"\n[tools.where]\nmodule = "where.py"\n'
+    )
+    (tmp_path / "where.py").write_text("def run(input, ctx):\n    return {'got': input, 'tool': ctx.tool}\n")
+    script = (
+        "import asyncio, fumehood, json\n"
+        "async def main():\n"
+        f"    async with fumehood.Host(fumehood.load_config({str(tmp_path / 'fumehood.toml')!r}), spares=0) as host:\n"
+        "        result = await host.call('where', 7)\n"
+        "        print(json.dumps([fumehood.__file__, result.outcome, result.value]))\n"
+        "asyncio.run(main())\n"
+    )
+    shown = run([wheel_python, "-c", script], cwd="/")
+    site = next(wheel_python.parent.parent.glob("lib/python*/site-packages"))
+    assert shown.strip() == f'["{site}/fumehood/__init__.py", "ok", {{"got": 7, "tool": "where"}}]'
+
+
+def test_version_is_said_in_one_way(wheel_python: Path) -> None:
+    both = "import fumehood, importlib.metadata as m; print(fumehood.__version__, m.version('fumehood'))"
+    assert set(run([wheel_python, "-c", both], cwd="/").split()) == {importlib.metadata.version("fumehood")}
