@@ -12,12 +12,15 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from fumehood.isolate import _posture, _strict_json
+from fumehood.isolate import _posture, _strict_json, tiers
 from fumehood.isolate._cgroups import Group, Groups
+from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._zygote import Exit, ZygoteGone, ZygoteHandle, readable
 from fumehood.isolate.child.frames import DATA, DATA_CHUNK, JSON, FrameError, FrameParser, header
+from fumehood.isolate.tiers import Tier
 from fumehood.policies.errors import SandboxUnavailable
 
 Message = dict[str, Any]
@@ -35,8 +38,10 @@ class ProtocolError(Exception):
 class Child:
     """One single-use process."""
 
-    def __init__(self, zygote: ZygoteHandle) -> None:
+    def __init__(self, zygote: ZygoteHandle, scratch: Scratch | None = None) -> None:
         self._zygote = zygote
+        self._scratch = scratch
+        self._folder: Path | None = None
         self.layers: dict[str, tuple[str, str]] = {}
         self.doors: list[socket.socket] = []
         self.group: Group | None = None
@@ -56,6 +61,11 @@ class Child:
     def __repr__(self) -> str:
         return f"<Child pid {self.pid} {'used' if self.used else 'fresh'}>"
 
+    @property
+    def tier(self) -> Tier:
+        """The tier its zygote was planned for."""
+        return "namespaces" if self._zygote.plan["namespaces"] else "none" if self._zygote.plan["unsandboxed"] else "landlock"
+
     # -- fork ---------------------------------------------------------------------------------------------------------
 
     async def fork(self, streams: tuple[int, int, int] | None, *, stdin_pipe: bool) -> None:
@@ -69,7 +79,9 @@ class Child:
         try:
             if streams is None:
                 streams = self._open_pipes(opened, stdin_pipe)
-            _, self._pidfds, self._exit = await self._zygote.fork([theirs.fileno(), *streams])
+            if self._scratch is not None:
+                self._folder = self._scratch.make(self._zygote.plan["slot"])
+            _, self._pidfds, self._exit = await self._zygote.fork([theirs.fileno(), *streams], str(self._folder or "/tmp"))
         finally:
             theirs.close()
             for fd in opened:
@@ -97,6 +109,10 @@ class Child:
     async def enter_cage(self, groups: Groups, memory: int, processes: int) -> None:
         """Wait for the layers, look at the child from outside, put it into its group. Raises SandboxUnavailable."""
         plan = self._zygote.plan
+        grouping = None
+        if groups.available == "":
+            # Beside the child's own work, and in a thread: the kernel may wait for a grace period of some milliseconds.
+            grouping = asyncio.ensure_future(asyncio.to_thread(self._join_group, groups, memory, processes))
         try:
             async with asyncio.timeout(CAGE_S):
                 if plan["doors"] is not None:
@@ -104,6 +120,9 @@ class Child:
                 message, _ = await self.receive()
         except TimeoutError:
             raise SandboxUnavailable(f"a child did not enter its cage within {CAGE_S:.0f} s") from None
+        finally:
+            if grouping is not None:
+                await asyncio.shield(asyncio.gather(grouping, return_exceptions=True))
         if message["t"] == "cage-failed":
             raise SandboxUnavailable(
                 f"layer `{message['layer']}` cannot be put on: {message['error']}",
@@ -112,17 +131,25 @@ class Child:
         if message["t"] != "caged":
             raise SandboxUnavailable(f"a child answered {message['t']!r} instead of entering its cage")
         self.layers = {name: (level, detail) for name, (level, detail) in message["layers"].items()}
-        if groups.available == "":
-            self.group = groups.create(memory, processes)
-            self.group.attach(self.pid)
-            self.layers["cgroup-limits"] = ("FULL", "")
-        else:
-            self.layers["cgroup-limits"] = ("MISSING", groups.available)
+        if grouping is not None:
+            try:
+                grouping.result()
+            except OSError as error:
+                raise SandboxUnavailable(f"a child could not be put into its control group: {error}") from error
+        self.layers["cgroup-limits"] = ("MISSING", groups.available) if grouping is None else ("FULL", "")
         self.layers.setdefault("seccomp-notify", ("MISSING", "no listener: refused system calls answer an error and are not named one by one"))
+        tier = tiers.reached(self.layers)
+        if tiers.STRENGTH[tier] < tiers.STRENGTH[self.tier]:
+            missing = {name: detail for name, (level, detail) in self.layers.items() if level == "MISSING" and detail}
+            raise SandboxUnavailable(f"this machine reaches the tier {tier!r}, not {self.tier!r}: {missing}")
         wrong = _posture.faults(_posture.look(self.pid), plan)
         if wrong:
             raise SandboxUnavailable(f"a child is not caged as planned: {wrong}")
         self.layers["fds"] = self.layers["environment"] = ("FULL", "")
+
+    def _join_group(self, groups: Groups, memory: int, processes: int) -> None:
+        self.group = groups.create(memory, processes)
+        self.group.attach(self.pid)
 
     async def _receive_doors(self, count: int) -> None:
         assert self._sock is not None
@@ -218,6 +245,20 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfds[-1], signal.SIGKILL)
 
+    def figures(self) -> tuple[float, int] | None:
+        """CPU seconds and peak resident bytes of the living child, from /proc; None when it is gone."""
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+            with open(f"/proc/{self.pid}/schedstat", encoding="ascii") as file:
+                own_ns = int(file.read().split()[0])
+            with open(f"/proc/{self.pid}/status", encoding="utf-8", errors="replace") as file:
+                peak = next((int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:")), 0)
+        except (OSError, ValueError, IndexError):
+            return None
+        ticks = sum(int(fields[i]) for i in (11, 12, 13, 14)) / os.sysconf("SC_CLK_TCK")
+        return max(ticks, own_ns / 1e9), peak
+
     async def ended(self) -> Exit | None:
         """Wait until every process of the tree is gone; how the child itself ended, None when the zygote died with it."""
         result: Exit | None = None
@@ -243,6 +284,9 @@ class Child:
             if sock is not None:
                 sock.close()
         self.doors, self._sock = [], None
+        if self._folder is not None and self._scratch is not None:
+            folder, self._folder = self._folder, None
+            await asyncio.to_thread(self._scratch.remove, folder)
         if self.group is not None:
             group, self.group = self.group, None
             if not group.try_remove():

@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 from fumehood.isolate._spec import DEFAULT_PATH, Machine, ToolSpec
+from fumehood.isolate.tiers import Tier
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _DEVICE_LINKS = {
@@ -33,12 +34,13 @@ _DNS_PORT = 53
 _DESCRIPTORS = 1024
 
 
-def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: int, seccomp: bytes, namespaces: bool) -> dict[str, Any]:
+def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: int, seccomp: bytes, tier: Tier) -> dict[str, Any]:
     """The whole plan for one tool's zygote.
 
-    slot: the user id of this zygote in root mode (nobody else has it), None for an ordinary user. namespaces: False gives the
-    tier `landlock`, where there is no view and the network is refused by seccomp.
+    slot: the user id of this zygote in root mode (nobody else has it), None for an ordinary user. tier: on `landlock` and `none` there
+    is no view; the network is refused by seccomp and files by Landlock, as far as the machine has them.
     """
+    namespaces = tier == "namespaces"
     read = [os.path.realpath(path) for path in spec.read]
     write = [os.path.realpath(path) for path in spec.write]
     own = [os.path.dirname(os.path.realpath(spec.path))] if spec.path is not None else []
@@ -52,6 +54,7 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
     return {
         "tool": {"kind": spec.kind, "path": str(spec.path.absolute()) if spec.path else None, "argv": list(spec.argv)},
         "namespaces": namespaces,
+        "unsandboxed": tier == "none",
         "no_namespaces": "this host runs the tier without namespaces; `fumehood doctor` says why and what to do",
         "root": machine.root,
         "slot": slot,
@@ -65,7 +68,7 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
         "below_tmp": below_tmp,
         "tmp_bytes": limits.tmp,
         "tmp_inodes": max(1024, limits.tmp // 16384),
-        "cwd": spec.cwd,
+        "cwd": spec.cwd if namespaces or spec.cwd != "/tmp" else None,
         "sys_path": list(machine.sys_path),
         "preload": list(spec.preload),
         "early_env": {"PATH": DEFAULT_PATH, **spec.env},
@@ -82,16 +85,22 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
         },
         "landlock": {
             "read_exec": [*programs, *own],
-            "read": ["/etc", "/proc", "/dev", "/run", *read],
+            "read": [*(["/etc", "/run"] if namespaces else _host_etc(machine)), "/proc", "/dev", *read],
             # The view holds only what was granted: seeing the names of its folders tells nothing.
             "list": ["/"] if namespaces else [],
             "devices": list(_DEVICES),
-            "write": ["/tmp", "/dev/shm", *write],
+            "write": [*(["/dev/shm"] if namespaces else []), *write],
             "connect_ports": sorted({_DNS_PORT, *ports}) if spec.doors is not None else [],
         },
         "dumpable": True,
         "seccomp": seccomp.hex(),
     }
+
+
+def _host_etc(machine: Machine) -> list[str]:
+    """Without a view of its own, a tool reads the host's /etc: only the entries that a view would show."""
+    names = ("passwd", "group", "nsswitch.conf", "host.conf")
+    return [source for source, _ in machine.etc] + [f"/etc/{name}" for name in names]
 
 
 def _binds(machine: Machine, interpreter: list[str], own: list[str], read: list[str], write: list[str]) -> list[dict[str, Any]]:

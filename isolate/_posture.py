@@ -24,6 +24,7 @@ class Posture:
     seccomp_mode: int
     no_new_privs: bool
     capabilities: int
+    bounding: int
     descriptors: tuple[int, ...]
     uid: int
     environment: tuple[str, ...] | None
@@ -35,7 +36,7 @@ def look(pid: int) -> Posture:
     ours = {layer: os.readlink(f"/proc/self/ns/{name}") for layer, name in _NAMESPACES.items()}
     own = frozenset(layer for layer, name in _NAMESPACES.items() if os.readlink(f"/proc/{pid}/ns/{name}") != ours[layer])
     capabilities = 0
-    for line in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+    for line in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
         capabilities |= int(status[line], 16)
     with open(f"/proc/{pid}/environ", "rb") as file:
         environment = tuple(part.decode("utf-8", "replace") for part in file.read().split(b"\0") if part)
@@ -44,6 +45,7 @@ def look(pid: int) -> Posture:
         seccomp_mode=int(status["Seccomp"]),
         no_new_privs=status["NoNewPrivs"] == "1",
         capabilities=capabilities,
+        bounding=int(status["CapBnd"], 16),
         descriptors=tuple(sorted(int(name) for name in os.listdir(f"/proc/{pid}/fd"))),
         uid=int(status["Uid"].split()[0]),
         environment=environment,
@@ -57,12 +59,14 @@ def faults(seen: Posture, plan: Mapping[str, Any]) -> dict[str, str]:
         for layer in _NAMESPACES:
             if layer not in seen.own_namespaces:
                 wrong[layer] = "the child shares this namespace with the host"
-    if seen.seccomp_mode != 2:
+    if seen.seccomp_mode != 2 and not plan["unsandboxed"]:
         wrong["seccomp"] = f"seccomp mode is {seen.seccomp_mode}, not 2"
     if not seen.no_new_privs:
         wrong["no-new-privs"] = "no_new_privs is not set"
     if seen.capabilities:
         wrong["capabilities"] = f"capabilities are left: {seen.capabilities:#x}"
+    if seen.bounding and (plan["namespaces"] or plan["root"]):
+        wrong["capabilities"] = f"the bounding set is not empty: {seen.bounding:#x}"
     if seen.descriptors != (0, 1, 2, 3):
         wrong["fds"] = f"descriptors are open that should not be: {seen.descriptors}"
     names = {entry.partition("=")[0] for entry in seen.environment or ()}

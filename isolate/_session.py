@@ -78,6 +78,8 @@ class Session:
         self._events: list[tuple[str, Any]] = []
         self._streams = {"stdout": bytearray(), "stderr": bytearray()}
         self._cut = {"stdout": False, "stderr": False}
+        self._at_end = {"stdout": False, "stderr": False}
+        self._figures: tuple[float, int] | None = None
         self._used = 0
         self._stop = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
@@ -93,17 +95,33 @@ class Session:
         try:
             await self._wait(work)
             wall = time.perf_counter() - started
-            self._look_before_the_end()
+            returned = self._seen.stopped is None and self._seen.said is not None and self._seen.said["t"] == "result"
+            figures = child.figures() if returned else None
+            if not returned:
+                self._look_before_the_end()
         finally:
             child.kill()
             for task in (*work, *self._requests):
                 task.cancel()
             await asyncio.gather(*work, *self._requests, return_exceptions=True)
-        self._seen.exit = await child.ended()
-        await asyncio.gather(*drains)
-        if child.group is not None:
-            self._seen.counters = child.group.counters()
+        if figures is not None:
+            # SIGKILL is sent: nothing of the tool runs any more. The caller need not wait until the kernel has taken it apart.
+            self._drain_what_is_there()
+            self._figures = figures
+        else:
+            self._seen.exit = await child.ended()
+            if child.group is not None:
+                self._seen.counters = child.group.counters()
+        for task in drains if figures is not None else ():
+            task.cancel()
+        await asyncio.gather(*drains, return_exceptions=True)
         return self._ended(wall)
+
+    def _drain_what_is_there(self) -> None:
+        """Whatever the tool printed before it returned is in the pipes by now."""
+        for name in self._streams:
+            while (fd := getattr(self._child, name)) is not None and self._read_once(name, fd):
+                pass
 
     async def _wait(self, work: list[asyncio.Task[None]]) -> None:
         stop = asyncio.create_task(self._stop.wait())
@@ -227,21 +245,30 @@ class Session:
         return True
 
     async def _drain(self, name: str) -> None:
-        fd, kept = getattr(self._child, name), self._streams[name]
-        while True:
+        fd = getattr(self._child, name)
+        open_ = True
+        while open_:
             await readable(fd)
-            try:
-                data = os.read(fd, _READ)
-            except BlockingIOError:
-                continue
-            if not data:
-                return
-            room = self._spec.limits.output - self._used
-            if self._count(len(data)):
-                kept += data
-            else:
-                kept += data[: max(0, room)]
-                self._cut[name] = True
+            while open_ := self._read_once(name, fd):
+                await asyncio.sleep(0)  # a flood must not keep the loop from the clock
+            open_ = not self._at_end[name]
+
+    def _read_once(self, name: str, fd: int) -> bool:
+        """Read what is there, at most one piece; False when there is nothing now."""
+        try:
+            data = os.read(fd, _READ)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._at_end[name] = True
+            return False
+        room = self._spec.limits.output - self._used
+        if self._count(len(data)):
+            self._streams[name] += data
+        else:
+            self._streams[name] += data[: max(0, room)]
+            self._cut[name] = True
+        return True
 
     async def _feed_stdin(self) -> None:
         """The input as JSON on the command's standard input."""
@@ -281,8 +308,8 @@ class Session:
             stderr_cut=self._cut["stderr"],
             events=tuple(self._events),
             wall_s=wall,
-            cpu_s=seen.exit.cpu_s if seen.exit else None,
-            max_rss=seen.exit.max_rss if seen.exit else None,
+            cpu_s=seen.exit.cpu_s if seen.exit else self._figures[0] if self._figures else None,
+            max_rss=seen.exit.max_rss if seen.exit else self._figures[1] if self._figures else None,
             exit_code=seen.exit.code if seen.exit else None,
             layers=dict(self._child.layers),
         )

@@ -97,7 +97,7 @@ class ZygoteHandle:
         self.fresh_proc = message["fresh_proc"]
         self._reader = asyncio.create_task(self._read(), name="fumehood-zygote")
 
-    async def fork(self, fds: list[int]) -> tuple[int, list[int], asyncio.Future[Exit]]:
+    async def fork(self, fds: list[int], tmp: str) -> tuple[int, list[int], asyncio.Future[Exit]]:
         """Ask for a child that gets these four descriptors. Returns (number, pidfds [child, init], its exit). Raises ZygoteGone."""
         if not self.alive:
             raise ZygoteGone(self._gone or "the zygote is not running")
@@ -107,7 +107,7 @@ class ZygoteHandle:
         self._forked[number], self._exits[number] = loop.create_future(), loop.create_future()
         exit_ = self._exits[number]
         try:
-            _send_with_fds(self._control, json.dumps({"t": "fork", "n": number}).encode(), fds)
+            _send_with_fds(self._control, json.dumps({"t": "fork", "n": number, "tmp": tmp}).encode(), fds)
         except OSError as error:
             self._fail(f"the zygote does not take requests: {error}")
         return number, await self._forked[number], exit_

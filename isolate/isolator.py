@@ -13,7 +13,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from fumehood.isolate._cgroups import Groups
 from fumehood.isolate._child import Child, ProtocolError
 from fumehood.isolate._outcome import Verdict
 from fumehood.isolate._plan import build_plan
+from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._session import CallFrame, Ended, Services, Session
 from fumehood.isolate._spec import Machine, ToolSpec
 from fumehood.isolate._zygote import ZygoteGone, ZygoteHandle
@@ -60,6 +61,7 @@ class Isolator:
         self._machine = machine or Machine.read()
         self._spares = min(spares, MAX_SPARES)
         self._groups = Groups()
+        self._scratch = Scratch() if tier != "namespaces" else None
         self._cages: dict[str, _Cage] = {}
         self._starting: dict[str, asyncio.Lock] = {}
         self._children: set[Child] = set()
@@ -93,7 +95,7 @@ class Isolator:
         finally:
             cage.running -= 1
             if child is not None:
-                await asyncio.shield(self._discard(child))
+                self._later(self._discard(child))
             self._after_call(cage)
 
     # -- cages --------------------------------------------------------------------------------------------------------
@@ -123,18 +125,22 @@ class Isolator:
             slot=_SLOT_FIRST + random.SystemRandom().randrange(_SLOT_COUNT) if self._machine.root else None,
             host_pid=os.getpid(),
             seccomp=_bpf.program("net") if namespaces else _bpf.program("no-net", no_detach=True),
-            namespaces=namespaces,
+            tier=self.tier,
         )
 
     def _after_call(self, cage: _Cage) -> None:
         """Refill the spares, or let a retired cage go once its last call has ended."""
         if cage.retired or self._closed:
             if cage.running == 0:
-                task = asyncio.create_task(self._let_go(cage))
-                self._retiring.add(task)
-                task.add_done_callback(self._retiring.discard)
+                self._later(self._let_go(cage))
         elif self._spares and (cage.refill is None or cage.refill.done()):
             cage.refill = asyncio.create_task(self._refill(cage))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` beside everything else; `close` waits for it."""
+        task = asyncio.create_task(work)
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
     async def _refill(self, cage: _Cage) -> None:
         while len(cage.spares) < self._spares and not cage.retired and cage.zygote.alive:
@@ -158,7 +164,7 @@ class Isolator:
     async def _fresh(self, cage: _Cage, streams: tuple[int, int, int] | None) -> Child:
         """A child that has entered its cage and imported the tool."""
         spec = cage.spec
-        child = Child(cage.zygote)
+        child = Child(cage.zygote, self._scratch)
         self._children.add(child)
         try:
             try:
@@ -186,12 +192,15 @@ class Isolator:
         self._cages.clear()
         for cage in cages:
             cage.retired = True
+        while self._retiring:
+            await asyncio.gather(*self._retiring, return_exceptions=True)
         await asyncio.gather(*(self._let_go(cage) for cage in cages))
         for child in tuple(self._children):
             with contextlib.suppress(OSError):
                 await self._discard(child)
-        await asyncio.gather(*self._retiring)
         self._groups.close()
+        if self._scratch is not None:
+            self._scratch.close()
 
 
 class _DidNotLoad(Exception):

@@ -23,6 +23,7 @@ CLONE_NEWNET = 0x40000000
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
 PR_SET_SECUREBITS = 28
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
@@ -116,6 +117,12 @@ def drop_bounding_set() -> None:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:
             return  # EINVAL: past the last capability this kernel knows
+
+
+def lock_capabilities() -> None:
+    """No capability can come back by exec or by a change of user: bounding set empty, securebits locked. Needs CAP_SETPCAP."""
+    drop_bounding_set()
+    prctl(PR_SET_SECUREBITS, SECUREBITS_LOCKED)
 
 
 def drop_capabilities() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from . import _uapi_proc
 from .layers import FULL, MISSING, PARTIAL, Status, landlock, limits, mount, net, proc, user
 
+_NAMESPACE_LAYERS = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup-ns", "proc")
 _DEFAULT_SIGNALS = [s for s in signal.Signals if s not in (signal.SIGKILL, signal.SIGSTOP)]
 
 
@@ -43,25 +44,34 @@ def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str
     if plan["namespaces"]:
         done = _namespaces(plan, channel)
     else:
-        done = dict.fromkeys(("user", "mount", "pid", "net", "ipc", "uts", "cgroup-ns", "proc"), (MISSING, plan["no_namespaces"]))
+        done = dict.fromkeys(_NAMESPACE_LAYERS, (MISSING, plan["no_namespaces"]))
     done["keyring"] = _keyring()
     os.umask(0o077)
     with _step("rlimits"):
         done["rlimits"] = limits.apply(plan["limits"])
-    os.chdir(plan["cwd"])
+    os.chdir(plan["cwd"] or plan["tmp"])
     with _step("no-new-privs"):
         _uapi_proc.prctl(_uapi_proc.PR_SET_NO_NEW_PRIVS, 1)
         done["no-new-privs"] = (FULL, "")
     with _step("landlock-fs"):
-        done.update(landlock.apply(plan["landlock"]))
+        done.update(landlock.apply(plan["landlock"], plan["tmp"]))
     with _step("capabilities"):
         done["capabilities"] = _capabilities(plan)
     _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 1 if plan["dumpable"] else 0)
     _uapi_proc.die_with_parent(zygote)
     with _step("seccomp"):
-        _uapi_proc.load_seccomp(plan["seccomp"], _uapi_proc.SECCOMP_FILTER_FLAG_LOG if plan.get("seccomp_log") else 0)
-        done["seccomp"] = (FULL, "")
+        done["seccomp"] = _seccomp(plan)
     return done
+
+
+def _seccomp(plan: dict[str, Any]) -> Status:
+    try:
+        _uapi_proc.load_seccomp(plan["seccomp"])
+    except OSError as error:
+        if plan["unsandboxed"]:
+            return MISSING, f"seccomp filters cannot be installed: {error.strerror}"
+        raise
+    return FULL, ""
 
 
 def _namespaces(plan: dict[str, Any], channel: socket.socket) -> dict[str, Status]:
@@ -97,10 +107,11 @@ def _keyring() -> Status:
 
 
 def _capabilities(plan: dict[str, Any]) -> Status:
-    if plan["namespaces"] or plan["root"]:
-        _uapi_proc.drop_bounding_set()
-        _uapi_proc.prctl(_uapi_proc.PR_SET_SECUREBITS, _uapi_proc.SECUREBITS_LOCKED)
+    if plan["namespaces"]:
+        _uapi_proc.lock_capabilities()
     _uapi_proc.drop_capabilities()
+    if not plan["namespaces"] and not plan["root"]:
+        return PARTIAL, "an ordinary user cannot empty the bounding set; no_new_privs keeps it without effect"
     return FULL, ""
 
 

@@ -99,11 +99,11 @@ def _as_bytes(data: Any) -> bytes:
 class _Context:
     """What both kinds of context share."""
 
-    def __init__(self, channel: Channel, call_id: str, tool: str) -> None:
+    def __init__(self, channel: Channel, call_id: str, tool: str, tmp: str) -> None:
         self._channel = channel
         self.call_id = call_id
         self.tool = tool
-        self.tmp = "/tmp"
+        self.tmp = tmp
 
     def emit(self, kind: str, data: Any = None) -> None:
         """Forward an event to the host: in order, and before the result. `data` is any JSON value."""
@@ -132,8 +132,8 @@ class SyncContext(_Context):
 class AsyncContext(_Context):
     """`ctx` of a coroutine; answers arrive through the running event loop, so many fetches may be under way at once."""
 
-    def __init__(self, channel: Channel, call_id: str, tool: str) -> None:
-        super().__init__(channel, call_id, tool)
+    def __init__(self, channel: Channel, call_id: str, tool: str, tmp: str) -> None:
+        super().__init__(channel, call_id, tool, tmp)
         self._pending: dict[int, asyncio.Future[tuple[Message, bytes]]] = {}
 
     async def fetch(

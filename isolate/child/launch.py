@@ -32,9 +32,10 @@ def main(fd: int) -> NoReturn:
         if plan["namespaces"]:
             _enter_tool_namespaces(host, plan)
         else:
-            _uapi_proc.die_with_parent(plan["host_pid"])
             if plan["root"]:
+                _uapi_proc.lock_capabilities()
                 user.become_slot(plan["slot"])
+            _uapi_proc.die_with_parent(plan["host_pid"])
             _be_zygote(host, None, plan)
         code = 0
     except mount.ViewError as error:
@@ -112,6 +113,7 @@ def _be_process_one(host: socket.socket, plan: dict[str, Any]) -> NoReturn:
         plan["fresh_proc"] = proc.mount_for_zygote()
         plan["step"] = "start"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _use_up_number_two()
         pid = os.fork()
         if pid == 0:
             ours.close()
@@ -125,6 +127,14 @@ def _be_process_one(host: socket.socket, plan: dict[str, Any]) -> NoReturn:
         _tell_failure(host, plan["step"], f"{type(error).__name__}: {error}", getattr(error, "errno", None))
     finally:
         os._exit(code)
+
+
+def _use_up_number_two() -> None:
+    """Every call's child is process 2 of its namespace, so the zygote must not be: OpenSSL tells a fork by the number (attack 78)."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def _be_zygote(host: socket.socket, inits_socket: socket.socket | None, plan: dict[str, Any]) -> NoReturn:

@@ -7,7 +7,6 @@ everything else about the call from the kernel and its own counters.
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib.util
 import inspect
 import json
@@ -19,7 +18,7 @@ import traceback
 import types
 from typing import Any
 
-from .channel import Channel, HostGone, Message
+from .channel import Channel, HostGone, Message, encode
 from .context import AsyncContext, SyncContext
 
 _ERROR_TEXT_CAP = 64 * 1024
@@ -29,9 +28,11 @@ class _Unusable(Exception):
     """The tool's file is there but is no tool."""
 
 
-def serve_module(channel: Channel, path: str) -> None:
+def serve_module(channel: Channel, path: str, tmp: str) -> None:
     """Import the tool, report, wait for the call, run it, answer."""
+    _reseed()
     function, failure = _load(path)
+    _dummy_round(function)
     channel.send({"t": "ready", "error": failure})
     call, _ = channel.receive()
     os.environ.clear()
@@ -40,11 +41,10 @@ def serve_module(channel: Channel, path: str) -> None:
     if function is None and call["env_late"]:
         # The module may have read a credential while it was imported; those arrive only now.
         function, failure = _load(path)
-    _reseed()
     if function is None:
         channel.send({"t": "error", **(failure or {})})
         return
-    answer = _run(function, channel, call)
+    answer = _run(function, channel, call, tmp)
     try:
         channel.send(answer)
     except (TypeError, ValueError, RecursionError) as error:
@@ -74,14 +74,14 @@ def _load(path: str) -> tuple[Any, Message | None]:
         return None, _describe(error, "import")
 
 
-def _run(function: Any, channel: Channel, call: Message) -> Message:
+def _run(function: Any, channel: Channel, call: Message, tmp: str) -> Message:
     """Call the tool once; what it returned or raised as a message."""
     try:
         if inspect.iscoroutinefunction(function):
-            context: Any = AsyncContext(channel, call["call_id"], call["tool"])
+            context: Any = AsyncContext(channel, call["call_id"], call["tool"], tmp)
             value = asyncio.run(function(call["input"], context))
         else:
-            value = function(call["input"], SyncContext(channel, call["call_id"], call["tool"]))
+            value = function(call["input"], SyncContext(channel, call["call_id"], call["tool"], tmp))
             if inspect.isawaitable(value):
                 value = asyncio.run(_await(value))
         for stream in (sys.stdout, sys.stderr):
@@ -142,19 +142,23 @@ def _reseed() -> None:
     numpy_random = sys.modules.get("numpy.random")
     if isinstance(numpy_random, types.ModuleType):
         numpy_random.seed(int.from_bytes(os.urandom(4), "big"))
-    ssl = sys.modules.get("ssl")
-    if isinstance(ssl, types.ModuleType):
-        ssl.RAND_add(os.urandom(32), 32.0)
+    # OpenSSL notices a fork by the process number, and the zygote's is never a child's (child/launch.py).
+
+
+def _dummy_round(function: Any) -> None:
+    """One call of nothing, in the finished child: the pages a real call writes are copied now, while nobody waits."""
+    if inspect.iscoroutinefunction(function):
+        asyncio.run(_await_nothing())
+    context = SyncContext(None, "", "", "")  # type: ignore[arg-type]
+    encode({"t": "result", "value": json.loads('{"warm": [1, 2.5, "text", null, true]}'), "seen": context.tmp})
 
 
 def warm() -> None:
-    """What a first call would have to do, done once before the fork: codecs, event loop, JSON, a full collection."""
+    """What a first call would have to do, done once in the zygote: codecs, event loop, JSON."""
     asyncio.run(_await_nothing())
-    json.loads(json.dumps({"warm": [1, 2.5, "text", None, True]}))
+    _dummy_round(None)
     "text".encode("utf-8", "replace").decode("utf-8", "replace")
     traceback.TracebackException.from_exception(ValueError("warm"))
-    gc.collect()
-    gc.freeze()
 
 
 async def _await_nothing() -> None:

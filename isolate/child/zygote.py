@@ -43,6 +43,8 @@ class Zygote:
         poll = select.poll()
         poll.register(self._host, select.POLLIN)
         poll.register(wake_read, select.POLLIN)
+        if self._inits is None:
+            _uapi_proc.prctl(_uapi_proc.PR_SET_CHILD_SUBREAPER, 1)
         self._order_inits()
         while True:
             for fd, _ in poll.poll():
@@ -62,7 +64,8 @@ class Zygote:
             return False
         if not message:
             return False
-        self._fork(json.loads(message)["n"], fds)
+        request = json.loads(message)
+        self._fork(request["n"], fds, request["tmp"])
         return True
 
     def _order_inits(self) -> None:
@@ -77,7 +80,7 @@ class Zygote:
         self._asked -= 1
         return fds[0], fds[1]
 
-    def _fork(self, number: int, fds: list[int]) -> None:
+    def _fork(self, number: int, fds: list[int], tmp: str) -> None:
         init = None
         if self._inits is not None:
             namespace, init = self._take_init()
@@ -87,7 +90,7 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             # getppid() of the child is 0 when it is in a namespace of its own: its parent is outside.
-            _child(self._plan, fds, 0 if init is not None else me)
+            _child({**self._plan, "tmp": tmp}, fds, 0 if init is not None else me)
         if init is not None:
             _uapi_proc.setns(self._own, _uapi_proc.CLONE_NEWPID)
         handle = os.pidfd_open(pid)
@@ -101,17 +104,28 @@ class Zygote:
     def _report_ends(self) -> None:
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                # Looked at, not yet reaped: as long as the child is a zombie its number, and its group's, belong to nobody else.
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
-            number, init = self._children.pop(pid)
+            pid = ended.si_pid
+            number, init = self._children.pop(pid, (None, None))
             if init is not None:
                 # The namespace ends with the child, whatever else still runs in it.
                 with contextlib.suppress(ProcessLookupError):  # the host was quicker
                     signal.pidfd_send_signal(init, signal.SIGKILL)
                 os.close(init)
+            elif number is not None:
+                # No namespace: seccomp kept every descendant in the child's process group.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+            _, status, usage = os.wait4(pid, 0)
+            if number is None:
+                continue  # an orphan of a call that we are the reaper of
+            if init is None:
+                _reap_group(pid)
             body = {
                 "t": "exit",
                 "n": number,
@@ -120,6 +134,13 @@ class Zygote:
                 "rss": usage.ru_maxrss * 1024,
             }
             self._host.send(json.dumps(body).encode())
+
+
+def _reap_group(group: int) -> None:
+    """Wait for what is left of a killed process group; its orphans became our children."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-group, 0)
 
 
 def prepare(plan: dict[str, Any]) -> None:
@@ -160,7 +181,7 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int) -> None:
         os.environ.clear()
         os.environ.update(plan["early_env"])
         if plan["tool"]["kind"] == "module":
-            runtime.serve_module(channel, plan["tool"]["path"])
+            runtime.serve_module(channel, plan["tool"]["path"], plan["tmp"])
         else:
             _exec_command(channel, plan["tool"]["argv"])
         code = 0

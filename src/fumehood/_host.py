@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fumehood._result import CallResult, Usage
 from fumehood._services import CallServices
 from fumehood._toolspec import call_environment, egress_policy, tool_spec
-from fumehood.isolate import CallFrame, Ended, Isolator, Limits, NotStrict, ToolSpec, decode_strict_json, layer_table
+from fumehood.isolate import CallFrame, Ended, Isolator, Limits, NotStrict, Tier, ToolSpec, decode_strict_json, layer_table
 from fumehood.policies.errors import ConfigError, SandboxUnavailable
 from fumehood.policies.reasons import reason as reason_of
 
@@ -78,7 +78,7 @@ class Host:
                     dial=self._dial,
                 )
             )
-            self._isolator = await self._stack.enter_async_context(Isolator(self._first_tier(), spares=self._spares))
+            self._isolator = await self._stack.enter_async_context(Isolator(await self._first_tier(), spares=self._spares))
             await self.log.record("HOST_STARTED", {"pid": os.getpid(), "tier": self._isolator.tier})
             await self.log.record("POLICY_LOADED", {"source": self.config.source, "digest": self.config.digest})
         except BaseException:
@@ -89,8 +89,20 @@ class Host:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._stack.aclose()
 
-    def _first_tier(self) -> Any:
-        return "namespaces"
+    async def _first_tier(self) -> Tier:
+        """The tier calls run in: the strongest, or, where the operator lets weaker ones run, the strongest this machine has.
+
+        A machine that cannot give what is required is not an error yet: each call then says so, and doctor says why.
+        """
+        wanted = self.config.host.require_tier
+        if wanted == "namespaces":
+            return "namespaces"
+        from fumehood.isolate import doctor
+
+        found = (await doctor.examine()).tier
+        if found == "none" and not (wanted == "any" and self.config.host.dangerously_allow_unsandboxed):
+            return "landlock"  # and every call will say what is missing
+        return found
 
     # -- calls --------------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from . import FULL, MISSING, PARTIAL, Status
 _NEWEST_KNOWN = 7
 
 
-def apply(plan: dict[str, Any]) -> dict[str, Status]:
-    """Restrict this process. Paths of the plan that do not exist are left out: what is not there needs no right."""
+def apply(plan: dict[str, Any], tmp: str) -> dict[str, Status]:
+    """Restrict this process; `tmp` is the call's own folder. Paths that do not exist are left out: what is not there needs no right."""
     version = min(landlock.abi(), _NEWEST_KNOWN)
     if version == 0:
         missing = (MISSING, "Landlock is not in this kernel or not in its `lsm=` list; boot with lsm=landlock,…")
@@ -28,7 +28,7 @@ def apply(plan: dict[str, Any]) -> dict[str, Status]:
         (plan["read"], landlock.READ),
         (plan["list"], landlock.READ_DIR),
         (plan["devices"], landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE),
-        (plan["write"], everything & ~landlock.EXECUTE & ~landlock.IOCTL_DEV),
+        ([tmp, *plan["write"]], everything & ~landlock.EXECUTE & ~landlock.IOCTL_DEV),
     ):
         for path in paths:
             if os.path.exists(path):
