@@ -18,6 +18,16 @@ from tests.tree import FOLDERS, ROOT, files
 _KINDS_OF_FILE = {".py", ".toml", ".md", ".typed", ".json", ".js", ".wasm", ".wit", ".css", ".html"}
 
 
+_ONE_CALL = """
+import asyncio, fumehood, json, sys
+async def main():
+    async with fumehood.Host(fumehood.load_config(sys.argv[1]), spares=0) as host:
+        result = await host.call("where", 7)
+        print(json.dumps([fumehood.__file__, result.outcome, result.value]))
+asyncio.run(main())
+"""
+
+
 def _expected_in_wheel() -> set[str]:
     """Where each file of the tree has to stand in a wheel: src/fumehood and the five folders under one
     name.
@@ -84,15 +94,7 @@ def test_a_call_runs_from_the_wheel_without_the_checkout(wheel_python: Path, tmp
         'version = 1\n[host]\nstate = "state"\nrequire_tier = "any"\n[tools.where]\nmodule = "where.py"\n'
     )
     (tmp_path / "where.py").write_text("def run(input, ctx):\n    return {'got': input, 'tool': ctx.tool}\n")
-    script = (
-        "import asyncio, fumehood, json\n"
-        "async def main():\n"
-        f"    async with fumehood.Host(fumehood.load_config({str(tmp_path / 'fumehood.toml')!r}), spares=0) as host:\n"
-        "        result = await host.call('where', 7)\n"
-        "        print(json.dumps([fumehood.__file__, result.outcome, result.value]))\n"
-        "asyncio.run(main())\n"
-    )
-    shown = run([wheel_python, "-c", script], cwd="/")
+    shown = run([wheel_python, "-c", _ONE_CALL, tmp_path / "fumehood.toml"], cwd="/")
     site = next(wheel_python.parent.parent.glob("lib/python*/site-packages"))
     assert shown.strip() == f'["{site}/fumehood/__init__.py", "ok", {{"got": 7, "tool": "where"}}]'
 
