@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +115,15 @@ def _private(at: KeyPath, raw: Mapping[str, Any], rules: Mapping[int, EgressRule
 def covers_private(private: EgressRule, listed: EgressRule) -> bool:
     """Whether an entry of `private` names this entry of `egress`.
 
-    It names scheme, host and port; methods and paths may be left out, and must agree when they are given.
+    It is the same entry, or it gives scheme, host and port, and methods and paths as well or not at all.
+    Anything else in it (a rate, a size) would have no effect and so names nothing.
     """
+    if replace(listed, private=private.private) == private:
+        return True
+    bare = EgressRule(text="", scheme=private.scheme, host=private.host, port=private.port)
     return (
-        private.target == listed.target
+        replace(private, methods=None, paths=(), private=False) == bare
+        and private.target == listed.target
         and private.methods in (None, listed.methods)
         and private.paths in ((), listed.paths)
     )
