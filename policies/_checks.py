@@ -107,7 +107,8 @@ def _secret_references(
 def _private(at: KeyPath, raw: Mapping[str, Any], rules: Mapping[int, EgressRule]) -> Iterator[Problem]:
     for index, rule in _parsed(raw.get("private")).items():
         if not any(covers_private(rule, listed) for listed in rules.values()):
-            close = nearest(rule.text, [listed.text for listed in rules.values()])
+            same_host = [listed.text for listed in rules.values() if listed.host == rule.host]
+            close = nearest(rule.text, same_host or [listed.text for listed in rules.values()])
             fix = f'write "{close}"' if close else f'add "{rule.text}" to egress, or delete it here'
             yield Problem((*at, "private", index), f"is not an entry of egress; {fix}")
 
