@@ -19,11 +19,14 @@ from fumehood.isolate import _posture, _strict_json, tiers
 from fumehood.isolate._cgroups import Group, Groups
 from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._zygote import Exit, ZygoteGone, ZygoteHandle, readable
-from fumehood.isolate.child.frames import DATA, DATA_CHUNK, JSON, FrameError, FrameParser, header
+from fumehood.isolate.child.frames import DATA, DATA_CHUNK, JSON, FrameError, FrameParser, FrameTooLong, header
 from fumehood.isolate.tiers import Tier
 from fumehood.policies.errors import SandboxUnavailable
 
 Message = dict[str, Any]
+Streams = tuple[int | None, int | None, int | None]
+"""Descriptors for standard input, output and error; None for a pipe of ours (for input: a pipe or /dev/null)."""
+
 CAGE_S = 10.0  # putting on the layers takes a millisecond; a child that needs this long hangs
 GONE_S = 5.0  # after SIGKILL to the init of its namespace a tree is gone in milliseconds
 _SOCKET_BUFFER = 1 << 20
@@ -33,6 +36,10 @@ MAX_ATTACHED = 32 << 20
 
 class ProtocolError(Exception):
     """The child sent what the protocol does not allow; the text says what."""
+
+
+class OutputTooLong(Exception):
+    """The child wants to send one message of more bytes than its output limit."""
 
 
 class Child:
@@ -68,8 +75,8 @@ class Child:
 
     # -- fork ---------------------------------------------------------------------------------------------------------
 
-    async def fork(self, streams: tuple[int, int, int] | None, *, stdin_pipe: bool) -> None:
-        """Ask the zygote for the process. streams: descriptors for 0, 1, 2 instead of pipes (they stay the caller's)."""
+    async def fork(self, streams: Streams | None, *, stdin_pipe: bool) -> None:
+        """Ask the zygote for the process. streams: descriptors to use instead of pipes (they stay the caller's)."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         for sock in (ours, theirs):
@@ -77,32 +84,37 @@ class Child:
         self._sock = ours
         opened: list[int] = []
         try:
-            if streams is None:
-                streams = self._open_pipes(opened, stdin_pipe)
+            ends = self._open_pipes(opened, streams or (None, None, None), stdin_pipe)
             if self._scratch is not None:
                 self._folder = self._scratch.make(self._zygote.plan["slot"])
-            _, self._pidfds, self._exit = await self._zygote.fork([theirs.fileno(), *streams], str(self._folder or "/tmp"))
+            _, self._pidfds, self._exit = await self._zygote.fork([theirs.fileno(), *ends], str(self._folder or "/tmp"))
         finally:
             theirs.close()
             for fd in opened:
                 os.close(fd)
         self.pid = _posture.host_pid(self._pidfds[0])
 
-    def _open_pipes(self, opened: list[int], stdin_pipe: bool) -> tuple[int, int, int]:
+    def _open_pipes(self, opened: list[int], given: Streams, stdin_pipe: bool) -> list[int]:
+        """The child's three ends: what was given, pipes for the rest. `opened` takes what is ours to close after the fork."""
         ends = []
-        if stdin_pipe:
-            read, self.stdin = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(self.stdin, False)
+        if given[0] is not None:
+            ends.append(given[0])
         else:
-            read = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        opened.append(read)
-        for name in ("stdout", "stderr"):
-            reading, writing = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(reading, False)
-            setattr(self, name, reading)
-            opened.append(writing)
-            ends.append(writing)
-        return read, ends[0], ends[1]
+            if stdin_pipe:
+                read, self.stdin = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(self.stdin, False)
+            else:
+                read = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+            opened.append(read)
+            ends.append(read)
+        for name, fd in (("stdout", given[1]), ("stderr", given[2])):
+            if fd is None:
+                reading, fd = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(reading, False)
+                setattr(self, name, reading)
+                opened.append(fd)
+            ends.append(fd)
+        return ends
 
     # -- cage ---------------------------------------------------------------------------------------------------------
 
@@ -209,6 +221,8 @@ class Child:
                 raise EOFError
             try:
                 self._frames = self._parser.feed(data)
+            except FrameTooLong as error:
+                raise OutputTooLong(str(error)) from error
             except FrameError as error:
                 raise ProtocolError(str(error)) from error
         return self._frames.pop(0)

@@ -51,7 +51,7 @@ def judge(seen: Seen, *, kind: str, cpu_s: float, processes: int) -> Verdict:
     said = seen.said
     if said is not None and said["t"] == "result":
         return Verdict("ok", None, None, value=said.get("value"))
-    if said is None and seen.exit is not None and seen.exit.cpu_s >= cpu_s and _killed_for_cpu(seen.exit):
+    if said is None and seen.exit is not None and _killed_for_cpu(seen.exit, cpu_s):
         return Verdict("limit", "cpu", _LIMIT_TEXT["cpu"])
     if seen.protocol_fault is not None:
         return Verdict("sandbox_error", "protocol", f"the tool's process broke the protocol: {seen.protocol_fault}")
@@ -80,14 +80,15 @@ def _crashed(exit_: Exit | None) -> Verdict:
     return Verdict("sandbox_error", "crashed", f"the tool's process ended with code {exit_.code} before it returned a result")
 
 
-def _killed_for_cpu(exit_: Exit) -> bool:
-    return exit_.code in (-signal.SIGXCPU, -signal.SIGKILL)
+def _killed_for_cpu(exit_: Exit, cpu_s: float) -> bool:
+    # The kernel's limit counts ticks and the report counts microseconds: they differ by a little.
+    return exit_.code in (-signal.SIGXCPU, -signal.SIGKILL) and exit_.cpu_s >= 0.95 * cpu_s
 
 
 def _counted_limit(seen: Seen, processes: int) -> str | None:
     """The limit behind a failure, when a counter of the kernel's says there was one."""
     said = seen.said or {}
-    if seen.counters.refused_forks or (seen.tasks >= processes and said.get("errno") == 11):
+    if seen.counters.refused_forks or seen.tasks >= processes:
         return "processes"
     if seen.tmp_full:
         return "tmp"

@@ -78,7 +78,8 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
         "limits": {
             "cpu_s": max(1, round(limits.cpu_s + 0.499)),
             "processes": limits.processes,
-            "file_bytes": max(limits.tmp, limits.output, 1 << 30 if write else 0),
+            # Above /tmp's own size, which is to answer first; a sparse file of a terabyte ends here.
+            "file_bytes": max(limits.tmp, limits.output, 16 << 30 if write else 0) + (1 << 20),
             "descriptors": _DESCRIPTORS,
             "data_bytes": 2 * limits.memory,
             "processes_enforced": namespaces or slot is not None or not machine.root,

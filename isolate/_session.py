@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fumehood.isolate import _watch
-from fumehood.isolate._child import Child, Message, ProtocolError
+from fumehood.isolate._child import Child, Message, OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import Seen, Verdict, judge
 from fumehood.isolate._spec import ToolSpec
 from fumehood.isolate._zygote import readable
@@ -165,6 +165,8 @@ class Session:
         try:
             while self._seen.said is None and not self._stop.is_set():
                 await self._one_message()
+        except OutputTooLong:
+            self._limit_hit("output")
         except ProtocolError as error:
             self._seen.protocol_fault = str(error)
         except EOFError:

@@ -19,7 +19,7 @@ from typing import Any
 
 from fumehood.isolate import _bpf
 from fumehood.isolate._cgroups import Groups
-from fumehood.isolate._child import Child, ProtocolError
+from fumehood.isolate._child import Child, OutputTooLong, ProtocolError, Streams
 from fumehood.isolate._outcome import Verdict
 from fumehood.isolate._plan import build_plan
 from fumehood.isolate._scratch import Scratch
@@ -77,7 +77,7 @@ class Isolator:
     def __repr__(self) -> str:
         return f"<Isolator {self.tier}, tools: {len(self._cages)}, children: {len(self._children)}>"
 
-    async def call(self, spec: ToolSpec, frame: CallFrame, services: Services, *, streams: tuple[int, int, int] | None = None) -> Ended:
+    async def call(self, spec: ToolSpec, frame: CallFrame, services: Services, *, streams: Streams | None = None) -> Ended:
         """Run one call of one tool in a fresh child.
 
         Raises SandboxUnavailable when no cage can be built. Everything the tool can do wrong is in the result's verdict instead.
@@ -161,7 +161,7 @@ class Isolator:
 
     # -- children -----------------------------------------------------------------------------------------------------
 
-    async def _fresh(self, cage: _Cage, streams: tuple[int, int, int] | None) -> Child:
+    async def _fresh(self, cage: _Cage, streams: Streams | None) -> Child:
         """A child that has entered its cage and imported the tool."""
         spec = cage.spec
         child = Child(cage.zygote, self._scratch)
@@ -173,7 +173,7 @@ class Isolator:
                 await child.load(spec.limits.start_s)
             except TimeoutError:
                 raise _DidNotLoad("start", f"the tool's import did not end within {spec.limits.start_s:g} s") from None
-            except (EOFError, ProtocolError, ZygoteGone) as error:
+            except (EOFError, OutputTooLong, ProtocolError, ZygoteGone) as error:
                 told = str(error) or child.complaint() or "no reason given"
                 raise _DidNotLoad("start", f"the tool's process ended while it was being started: {told}") from None
         except BaseException:

@@ -40,6 +40,10 @@ def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str
     os.setsid()
     for number in _DEFAULT_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+    if plan["tool"]["kind"] == "module":
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_IGN)  # as every Python starts: an exception instead of a silent end
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     if plan["namespaces"]:
         done = _namespaces(plan, channel)

@@ -25,6 +25,10 @@ def header(kind: int, length: int) -> bytes:
     return HEADER.pack(length, kind)
 
 
+class FrameTooLong(FrameError):
+    """A JSON frame over its cap: more than the call may return."""
+
+
 class FrameParser:
     """Bytes in, frames out; never holds more than one frame's cap plus one read.
 
@@ -44,6 +48,8 @@ class FrameParser:
             if kind not in (JSON, DATA):
                 raise FrameError(f"unknown frame kind {kind:#04x}")
             limit = self.cap if kind == JSON else DATA_CHUNK
+            if kind == JSON and limit < length < 1 << 31:
+                raise FrameTooLong(f"frame of {length} bytes, the limit is {limit}")
             if length > limit:
                 raise FrameError(f"frame of {length} bytes, the limit is {limit}")
             if len(self._buffer) < HEADER.size + length:

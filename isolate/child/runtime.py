@@ -21,6 +21,8 @@ from typing import Any
 from .channel import Channel, HostGone, Message, encode
 from .context import AsyncContext, SyncContext
 
+MAX_DEPTH = 190
+"""Levels of lists and objects in a result; the host's parser takes a few more, for the frame around it."""
 _ERROR_TEXT_CAP = 64 * 1024
 
 
@@ -46,10 +48,27 @@ def serve_module(channel: Channel, path: str, tmp: str) -> None:
         return
     answer = _run(function, channel, call, tmp)
     try:
+        _refuse_deep(answer.get("value"))
         channel.send(answer)
     except (TypeError, ValueError, RecursionError) as error:
         message = f"run() returned what JSON cannot hold: {_safe_text(error)}"
         channel.send({"t": "error", "type": type(error).__name__, "message": message, "trace": "", "kind": "result"})
+
+
+def _refuse_deep(value: Any) -> None:
+    """A clear error for an honest tool; the host's own parser refuses deeper values in any case."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, (list, tuple, dict))
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, (list, tuple, dict))
+        ]
+        if not level:
+            return
+    raise ValueError(f"the value is nested deeper than {MAX_DEPTH} levels")
 
 
 def _load(path: str) -> tuple[Any, Message | None]:

@@ -12,7 +12,8 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -28,11 +29,15 @@ if TYPE_CHECKING:
     from fumehood.agent import ContentStore, EventLog
     from fumehood.broker import Broker, BrokerCall, EgressPolicy
     from fumehood.policies.config import Config, ToolConfig
+    from fumehood.policies.rules import EgressRule
 
 MAX_INPUT_BYTES = 8 << 20
 """The input of a call as JSON; larger inputs belong into the content store."""
 
 LOG_FILE, STORE_FOLDER = "events.sqlite3", "store"
+
+RUN_LIMITS = Limits(timeout_s=86400.0, cpu_s=86400.0, output=1 << 30, tmp=1 << 30, memory=4 << 30, processes=512)
+"""Of `Host.run`, where none are given: a day and 4 GiB, for servers and builds rather than for single calls."""
 
 
 class Host:
@@ -137,29 +142,31 @@ class Host:
         self,
         argv: Sequence[str],
         *,
-        allow: Sequence[str | Mapping[str, Any]] = (),
-        deny: Sequence[str | Mapping[str, Any]] = (),
+        allow: Sequence[str | Mapping[str, Any] | EgressRule] = (),
+        deny: Sequence[str | Mapping[str, Any] | EgressRule] = (),
         read: Sequence[str | Path] = (),
         write: Sequence[str | Path] = (),
         env: Mapping[str, str] | None = None,
+        secret_names: Collection[str] = (),
         limits: Limits | None = None,
         stdin: Any = None,
-        streams: tuple[int, int, int] | None = None,
+        streams: Streams | None = None,
         execution_id: str | None = None,
         principal: str | None = None,
     ) -> CallResult:
         """Run any program in a cage. Its environment is `env` and PATH; it sees the system, `read` and `write`, and a private /tmp.
 
-        allow, deny: egress rules in the forms of the configuration. streams: descriptors for standard input, output and error instead of
-        pipes. Raises ConfigError for a path that is not there or a rule that cannot be read.
+        allow, deny: egress rules in the forms of the configuration. secret_names: the names in `env` whose values no log may hold.
+        limits: default RUN_LIMITS. streams: descriptors for standard input, output and error; None for a pipe whose content the result
+        holds. Raises ConfigError for a path that is not there or a rule that cannot be read.
         """
         from fumehood.broker import EgressPolicy
         from fumehood.isolate import DEFAULT_PATH
-        from fumehood.policies.rules import parse_rule
+        from fumehood.policies.rules import EgressRule, parse_rule
 
         if not argv or not argv[0]:
             raise ConfigError("no program to run", hint="write it after `--`: fumehood run -- CMD [ARG]...")
-        rules = tuple(parse_rule(rule, where="allow") for rule in allow)
+        rules = tuple(rule if isinstance(rule, EgressRule) else parse_rule(rule, where="allow") for rule in allow)
         for path in (*read, *write):
             if not Path(path).exists():
                 raise ConfigError(f"{path}: no such file or folder to grant", hint="name a path that exists")
@@ -172,13 +179,16 @@ class Host:
             argv=tuple(argv),
             read=tuple(Path(path) for path in read),
             write=tuple(writable),
-            limits=limits or Limits(timeout_s=float(24 * 3600), cpu_s=float(24 * 3600), output=1 << 30, tmp=1 << 30, memory=4 << 30, processes=512),
+            limits=limits or RUN_LIMITS,
             doors=tuple(sorted({rule.port for rule in rules})) if rules and self._doors else None,
             masks=self.config.never_visible,
             cwd=str(cwd.resolve()) if granted else "/tmp",
         )
         policy = EgressPolicy(
-            allow=rules, deny=tuple(parse_rule(rule, where="deny") for rule in deny), owner="run", host_deny=self.config.host.deny
+            allow=rules,
+            deny=tuple(rule if isinstance(rule, EgressRule) else parse_rule(rule, where="deny", deny=True) for rule in deny),
+            owner="run",
+            host_deny=self.config.host.deny,
         )
         frame = CallFrame(new_id("call"), stdin, {"PATH": DEFAULT_PATH, **(env or {})})
         return await self._run(
@@ -188,7 +198,7 @@ class Host:
             execution_id=execution_id or new_id("exec"),
             principal=principal,
             finish=lambda result, network: result,
-            secrets={},
+            secrets={name: frame.env[name] for name in secret_names},
             streams=streams,
         )
 
@@ -209,7 +219,7 @@ class Host:
         principal: str | None,
         finish: Any,
         secrets: Mapping[str, str],
-        streams: tuple[int, int, int] | None = None,
+        streams: Streams | None = None,
     ) -> CallResult:
         call_id = frame.call_id
         if self._waiting >= self.config.host.queue_limit and self._slots.locked():
@@ -223,7 +233,13 @@ class Host:
         try:
             from fumehood.broker import CallScope
 
-            started = {"tool": spec.name, "principal": principal, "input": _bounded(frame.input)}
+            started = {
+                "tool": spec.name,
+                "principal": principal,
+                "input": _bounded(frame.input),
+                "runs": str(spec.path) if spec.path is not None else spec.argv[0],  # no arguments: they may hold what nobody should read
+                "limits": asdict(spec.limits),
+            }
             await self.log.record("CALL_STARTED", started, execution_id=execution_id, call_id=call_id)
             network = self.broker.open_call(CallScope(call_id, execution_id, spec.name, principal), policy)
             services = CallServices(
