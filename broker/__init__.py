@@ -16,6 +16,9 @@ from fumehood.broker._types import (
     Match,
     Recorder,
 )
+from fumehood.broker._verdict import Verdict, parse_resolve
+from fumehood.broker._verdict import batch as policy_batch
+from fumehood.broker._verdict import verdict as policy_verdict
 
 __all__ = [
     "Answers",
@@ -35,8 +38,12 @@ __all__ = [
     "PinnedBackend",
     "Recorder",
     "Target",
+    "Verdict",
     "decide",
     "match",
     "parse_authority",
+    "parse_resolve",
     "parse_url",
+    "policy_batch",
+    "policy_verdict",
 ]

@@ -1,0 +1,142 @@
+"""`policy test`:
+
+the corpus as pure verdicts, the batch format, and requests written in every accepted way.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fumehood.broker import policy_batch, policy_verdict
+from fumehood.broker._verdict import parse_resolve
+from fumehood.policies.errors import ConfigError, RuleError
+from tests.broker.test_corpus_fetch import EXACT, FITTING
+from tests.broker.world import PUBLIC, Row, corpus, policy
+
+PURE = [*corpus("url", "connect", "socks5", "proxy", "redirect")]
+OTHER_FITTING = {
+    "connect": {"malformed", "server-name", "not-listed", "metadata"},
+    "socks": {"malformed", "not-listed"},
+    "proxy": {"malformed", "not-listed", "scheme"},
+}
+EXACT_PURE = {
+    "connect-009": "malformed",
+    "connect-010": "malformed",
+    "connect-011": "server-name",
+    "connect-012": "server-name",
+    "connect-013": "server-name",
+    "connect-026": "not-listed",
+    "connect-027": "metadata",
+    "proxy-006": "not-listed",
+    "proxy-011": "scheme",
+    "proxy-012": "scheme",
+    "proxy-013": "scheme",
+    "socks-002": "not-listed",
+}
+
+
+@pytest.mark.parametrize("row", PURE, ids=lambda row: row.id)
+def test_each_row_has_its_verdict_without_a_connection(row: Row) -> None:
+    found = policy_verdict(policy(*row.policy), row.request, dns=row.dns)
+    assert found.outcome == row.expected, found
+    area = row.id.split("-")[0]
+    if row.expected == "deny":
+        assert found.reason in FITTING.get(area, OTHER_FITTING.get(area, set()))
+        wanted = EXACT.get(row.id) or EXACT_PURE.get(row.id)
+        assert wanted in (None, found.reason)
+        assert found.pinned is None
+    else:
+        assert found.reason is None and found.pinned is not None and found.rule in row.policy
+
+
+def test_a_batch_line_becomes_one_line_with_five_keys() -> None:
+    lines = [
+        {
+            "id": "a",
+            "allow": ["api.example.com"],
+            "request": "https://api.example.com/x",
+            "method": "GET",
+            "dns": {"api.example.com": [PUBLIC]},
+        },
+        {
+            "id": "b",
+            "allow": ["api.example.com"],
+            "deny": ["api.example.com"],
+            "request": "https://api.example.com/",
+            "dns": {},
+        },
+        {
+            "id": 3,
+            "allow": [{"host": "a.example", "methods": ["GET"]}],
+            "request": "https://a.example/",
+            "method": "POST",
+        },
+        {
+            "id": "d",
+            "allow": ["tcp://a.example:22"],
+            "request": "socks5://a.example:22",
+            "dns": {"*": ["CNAME b.example"], "b.example": [PUBLIC]},
+        },
+        {
+            "id": "e",
+            "allow": ["a.example"],
+            "request": "CONNECT a.example:443",
+            "dns": {"a.example": {"sequence": [[PUBLIC], ["127.0.0.1"]]}},
+        },
+        {
+            "id": "f",
+            "allow": ["a.example"],
+            "request": "https://a.example/",
+            "dns": {"a.example": ["AAAA SERVFAIL", PUBLIC]},
+        },
+        {"id": "g", "allow": ["a.example"], "request": "https://a.example/", "dns": {}},
+        {"id": "h", "allow": [], "request": "https://a.example/"},
+        {"id": "i", "allow": ["a.example"], "request": "https://a.example/"},
+    ]
+    found = list(policy_batch(json.dumps(line) for line in lines))
+    assert found == [
+        {"id": "a", "outcome": "allow", "reason": None, "rule": "api.example.com", "pinned": PUBLIC},
+        {"id": "b", "outcome": "deny", "reason": "denied-by-rule", "rule": "api.example.com", "pinned": None},
+        {"id": 3, "outcome": "deny", "reason": "method", "rule": None, "pinned": None},
+        {"id": "d", "outcome": "allow", "reason": None, "rule": "tcp://a.example:22", "pinned": PUBLIC},
+        {"id": "e", "outcome": "allow", "reason": None, "rule": "a.example", "pinned": PUBLIC},
+        {"id": "f", "outcome": "allow", "reason": None, "rule": "a.example", "pinned": PUBLIC},
+        {"id": "g", "outcome": "deny", "reason": "no-answer", "rule": "a.example", "pinned": None},
+        {"id": "h", "outcome": "deny", "reason": "not-listed", "rule": None, "pinned": None},
+        {"id": "i", "outcome": "allow", "reason": None, "rule": "a.example", "pinned": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("{", "batch:2: the line is not JSON"),
+        ("[]", "batch:2: a line is an object"),
+        ('{"id": 1}', "batch:2: a line is an object"),
+        ('{"request": "https://a/", "dns": []}', "batch:2: 'dns' is an object"),
+        ('{"request": "https://a/", "allow": "a"}', "batch:2: allow: a list"),
+        (
+            '{"request": "https://a.example/", "allow": ["a.example"], "dns": {"a.example": ["127.1"]}}',
+            "no address",
+        ),
+    ],
+)
+def test_a_bad_batch_line_is_an_error_with_its_number(line: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=None) as caught:
+        list(policy_batch(["", line]))
+    assert what in str(caught.value)
+
+
+def test_a_bad_rule_in_a_batch_line_names_line_and_place() -> None:
+    with pytest.raises(RuleError, match=r"batch:1: allow\[0\]"):
+        list(policy_batch(['{"request": "https://a.example/", "allow": ["*a.example"]}']))
+
+
+def test_resolve_flags_become_answers() -> None:
+    assert parse_resolve(["A.example.=1.2.3.4,::1", "a.example=CNAME b"]) == {
+        "a.example": ["1.2.3.4", "::1", "CNAME b"]
+    }
+    with pytest.raises(ConfigError, match="NAME=ANSWER"):
+        parse_resolve(["a.example"])
