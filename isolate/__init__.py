@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fumehood.isolate._child import Streams
 from fumehood.isolate._outcome import Verdict
 from fumehood.isolate._session import CallFrame, Ended, Services
 from fumehood.isolate._spec import DEFAULT_PATH, Limits, Machine, ToolSpec
@@ -20,6 +21,7 @@ __all__ = [
     "Machine",
     "NotStrict",
     "Services",
+    "Streams",
     "Tier",
     "ToolSpec",
     "Verdict",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fumehood._result import CallResult, Usage
 from fumehood._services import CallServices
 from fumehood._toolspec import call_environment, egress_policy, tool_spec
-from fumehood.isolate import CallFrame, Ended, Isolator, Limits, NotStrict, Tier, ToolSpec, decode_strict_json, layer_table
+from fumehood.isolate import CallFrame, Ended, Isolator, Limits, NotStrict, Streams, Tier, ToolSpec, decode_strict_json, layer_table
 from fumehood.policies.errors import ConfigError, SandboxUnavailable
 from fumehood.policies.reasons import reason as reason_of
 

@@ -25,19 +25,24 @@ def tool_spec(name: str, tool: ToolConfig, config: Config, *, doors: bool) -> To
         env={key: value for key, value in tool.env.items() if isinstance(value, str)},
         read=tuple(Path(path) for path in tool.read),
         write=tuple(Path(path) for path in tool.write),
-        limits=Limits(
-            timeout_s=tool.timeout_s,
-            cpu_s=tool.cpu_s,
-            memory=tool.memory,
-            processes=tool.processes,
-            output=tool.output,
-            tmp=tool.tmp,
-            events=tool.events,
-            start_s=tool.start_s,
-        ),
+        limits=limits_of(tool),
         preload=tuple(tool.preload),
         doors=ports,
         masks=config.never_visible,
+    )
+
+
+def limits_of(tool: ToolConfig) -> Limits:
+    """The bounds of one call of a tool."""
+    return Limits(
+        timeout_s=tool.timeout_s,
+        cpu_s=tool.cpu_s,
+        memory=tool.memory,
+        processes=tool.processes,
+        output=tool.output,
+        tmp=tool.tmp,
+        events=tool.events,
+        start_s=tool.start_s,
     )
 
 
