@@ -1,0 +1,5 @@
+"""`python -m fumehood`."""
+
+from fumehood.cli import main
+
+main()

@@ -1,0 +1,3 @@
+"""The verbs of the command line, one module each: parse, call, format. Everything they decide is
+decided elsewhere.
+"""

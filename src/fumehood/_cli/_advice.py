@@ -1,0 +1,131 @@
+"""What an operator can do about an outcome: pure functions from rows of the log to sentences.
+
+The sentences about reasons themselves stand in `fumehood.policies.reasons`; here is only the next step, with
+the tool's name in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fumehood.policies.reasons import REASONS
+from fumehood.policies.sizes import format_size
+
+_STEPS: Mapping[str, str] = {
+    "timeout": "Raise timeout_s in [tools.{tool}], or give the tool less to do in one call.",
+    "cpu": "Raise cpu_s in [tools.{tool}], or give the tool less to compute.",
+    "memory": "Raise memory in [tools.{tool}], or let the tool work on smaller pieces.",
+    "processes": "Raise processes in [tools.{tool}]; threads count too.",
+    "output": "Raise output in [tools.{tool}], or let the tool keep large results with ctx.put.",
+    "tmp": "Raise tmp in [tools.{tool}], or give it a folder with `write`.",
+    "events": "Raise events in [tools.{tool}], or emit fewer.",
+    "input-schema": "Correct the input; the schema is input_schema of [tools.{tool}].",
+    "oversized-input": "Put the content into a file the tool may `read`, and send its path.",
+    "unknown-tool": "`fumehood tools` lists the tools; names are exact.",
+    "busy": "Try again, or raise max_parallel and queue_limit in [host].",
+    "tier": "`fumehood doctor` names the missing layer and its remedy.",
+    "protocol": (
+        "The tool's process wrote to a descriptor that is not its own; treat it as hostile until it "
+        "is understood."
+    ),
+    "crashed": (
+        "Run the tool by itself to see the crash; SIGSYS means a system call that the sandbox refuses."
+    ),
+    "start": (
+        "Repair the tool's file or its imports; raise start_s in [tools.{tool}] if its import is only slow."
+    ),
+    "approval-declined": "Nothing; a person said no.",
+}
+
+_EGRESS_STEPS: Mapping[str, str] = {
+    "not-listed": 'To allow it, add "{entry}" to egress of [tools.{tool}].',
+    "not-public": 'If that address is meant, add "{entry}" to private of [tools.{tool}].',
+    "port": 'To allow the port, add "{entry}" to egress of [tools.{tool}].',
+    "denied-by-rule": "The entry that refuses stands at {where}; deny wins over egress.",
+    "method": "Add the method to the entry {rule}.",
+    "path": "Add the path to the entry {rule}.",
+    "scheme": "Write the scheme into the entry {rule}.",
+    "no-answer": "Look the name up yourself; `nameservers` in [host] says who was asked.",
+    "upstream": "The peer was allowed and did not answer properly; policy has no part in it.",
+}
+
+
+def sentence(end: Mapping[str, Any]) -> str:
+    """The operator's sentence for an outcome, "" when there is nothing to say."""
+    reason = end.get("reason")
+    if isinstance(reason, str) and reason in REASONS:
+        return REASONS[reason].operator
+    return (
+        "The tool itself failed; the sandbox and the host are in order."
+        if end.get("outcome") == "tool_error"
+        else ""
+    )
+
+
+def steps(tool: str, end: Mapping[str, Any], decisions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What to do next, each once."""
+    found = []
+    reason = end.get("reason")
+    if isinstance(reason, str) and reason in _STEPS:
+        found.append(_STEPS[reason].format(tool=tool))
+    for data in decisions:
+        why = str(data.get("reason"))
+        if data.get("outcome") != "allow" and why in _EGRESS_STEPS:
+            found.append(
+                _EGRESS_STEPS[why].format(
+                    tool=tool,
+                    entry=_entry(data),
+                    rule=data.get("rule") or "of that host",
+                    where=data.get("where") or data.get("owner"),
+                )
+            )
+    return list(dict.fromkeys(found))
+
+
+def about_decision(data: Mapping[str, Any]) -> list[str]:
+    """What stands behind one decision: the reason, the rule, what DNS said, where it went, the near miss."""
+    lines = []
+    reason = data.get("reason")
+    if isinstance(reason, str) and reason in REASONS:
+        lines.append(REASONS[reason].operator)
+    if data.get("rule"):
+        lines.append(f"rule {data['rule']}" + (f", {data['where']}" if data.get("where") else ""))
+    if data.get("answers"):
+        chain = f" (by way of {', '.join(data['chain'])})" if data.get("chain") else ""
+        lines.append(f"the name resolved to {', '.join(data['answers'])}{chain}")
+    elif data.get("outcome") != "allow" and data.get("source") in ("allow-list", "host-deny", "tool-deny"):
+        lines.append("decided before DNS: the name was never resolved")
+    if data.get("outcome") == "allow" and data.get("pinned"):
+        lines.append(f"the connection was pinned to {data['pinned']}")
+    if data.get("would_deny"):
+        lines.append(f"audit mode let it pass; enforce would refuse it: {data['would_deny']}")
+    for key, word in (("hint", "near miss"), ("detail", "in detail")):
+        if data.get(key):
+            lines.append(f"{word}: {data[key]}")
+    return lines
+
+
+def limits_text(limits: Mapping[str, Any]) -> str:
+    """Limits as a person writes them."""
+    sizes = [
+        f"{name} {format_size(limits[name])}"
+        for name in ("memory", "output", "tmp")
+        if isinstance(limits.get(name), int)
+    ]
+    times = [
+        f"{name} {limits[name]:g}"
+        for name in ("timeout_s", "cpu_s")
+        if isinstance(limits.get(name), float | int)
+    ]
+    counts = [
+        f"{name} {limits[name]}" for name in ("processes", "events") if isinstance(limits.get(name), int)
+    ]
+    return ", ".join([*times, *sizes, *counts])
+
+
+def _entry(data: Mapping[str, Any]) -> str:
+    """The shortest rule that would cover the request."""
+    host, port, scheme = data.get("host"), data.get("port"), data.get("scheme")
+    bracketed = f"[{host}]" if isinstance(host, str) and ":" in host else host
+    return f"{bracketed}" if scheme == "https" and port == 443 else f"{bracketed}:{port}"

@@ -1,0 +1,78 @@
+"""From an exception to one message and one exit code.
+
+In text an error is one line on stderr that begins with `error:`, its remedy on a line that begins with
+`Hint:`. In json it is `{"error": {"type", "message", "hint", "problems", "exit_code"}}` on stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from fumehood._cli._output import Output
+from fumehood._cli._settings import Settings
+from fumehood.policies.errors import ConfigError, FumehoodError
+
+CODE_USAGE, CODE_OTHER = 2, 1
+DEBUG_VARIABLE = "FUMEHOOD_DEBUG"
+
+
+def first_settings(words: Sequence[str]) -> Settings:
+    """Settings before anything is parsed, so that even an unreadable command line is answered in the right
+    format.
+
+    Words after `--` belong to a wrapped command.
+    """
+    own = list(words[: words.index("--")] if "--" in words else words)
+    asked = "--format=json" in own or any(
+        pair == ("--format", "json") for pair in zip(own, own[1:], strict=False)
+    )
+    return Settings(format="json" if asked else "text")
+
+
+def report(error: BaseException, settings: Settings) -> int:
+    """Print the error; returns the exit code."""
+    told = _told(error)
+    code = told["exit_code"]
+    assert isinstance(code, int)
+    out = Output(settings)
+    try:
+        if settings.format == "json":
+            out.json({"error": told})
+        else:
+            out.error(str(told["message"]), told["hint"] if isinstance(told["hint"], str) else None)
+            if isinstance(error, click.UsageError) and error.ctx is not None:
+                out.note(f"Try `{error.ctx.command_path} --help`.")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return 141
+    if not isinstance(error, FumehoodError | click.ClickException | click.Abort) and os.environ.get(
+        DEBUG_VARIABLE
+    ):
+        traceback.print_exception(error)
+    return code
+
+
+def _told(error: BaseException) -> dict[str, object]:
+    kind, hint, problems, code = type(error).__name__, None, None, CODE_OTHER
+    message = str(error)
+    if isinstance(error, FumehoodError):
+        message, hint, code = error.message, error.hint, error.exit_code
+        if isinstance(error, ConfigError) and len(error.problems) > 1:
+            problems = list(error.problems)
+    elif isinstance(error, click.ClickException):
+        message, code = error.format_message(), CODE_USAGE
+        kind = "UsageError"
+    elif isinstance(error, click.Abort):
+        message, code, kind = "interrupted", 130, "Interrupted"
+    else:
+        place = traceback.extract_tb(error.__traceback__)
+        where = f" ({Path(place[-1].filename).name}, line {place[-1].lineno})" if place else ""
+        message = f"an error inside fumehood: {kind}: {message}{where}"
+        hint = f"{DEBUG_VARIABLE}=1 shows where; please report it"
+    return {"type": kind, "message": message, "hint": hint, "problems": problems, "exit_code": code}

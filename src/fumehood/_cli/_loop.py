@@ -1,0 +1,72 @@
+"""Runs a coroutine for a verb: signals end it in order, a slow one shows that it lives.
+
+Ctrl-C, SIGTERM and SIGHUP cancel the coroutine, so a Host inside closes and takes its children with it; then
+the process ends with 128 + signal. A second Ctrl-C does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+from fumehood._cli._settings import Settings
+
+T = TypeVar("T")
+PROGRESS_AFTER_S = 2.0
+"""A call that is quicker than this shows nothing: a spinner that flashes is noise."""
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result. Raises SystemExit(128 + signal) after a signal, once everything is
+    cleaned up.
+    """
+    caught: list[int] = []
+
+    async def inner() -> T:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(work)
+
+        def stop(number: int) -> None:
+            if caught:  # the second time: no more patience
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+            caught.append(number)
+            task.cancel()
+
+        with contextlib.ExitStack() as stack:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is signal.SIG_IGN:
+                    continue  # nohup, or a shell's background job: the caller wants it ignored
+                loop.add_signal_handler(number, stop, number)
+                stack.callback(loop.remove_signal_handler, number)
+            return await task
+
+    try:
+        return asyncio.run(inner())
+    except asyncio.CancelledError:
+        if caught:
+            raise SystemExit(128 + caught[0]) from None
+        raise
+
+
+@contextlib.contextmanager
+def progress(settings: Settings, text: str) -> Iterator[None]:
+    """A spinner on stderr while the block runs, after two seconds, when a person is watching.
+    Inside a running loop.
+    """
+    if settings.quiet or settings.format == "json" or not sys.stderr.isatty():
+        yield
+        return
+    from fumehood._cli._output import Output
+
+    status = Output(settings).err.status(text)
+    timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_S, status.start)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        status.stop()

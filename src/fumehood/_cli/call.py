@@ -1,0 +1,186 @@
+"""`fumehood call TOOL`: one call. The value goes to stdout, everything about the call to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from fumehood._cli._loop import progress, run_async
+from fumehood._cli._output import Output, one_line, visible
+from fumehood._cli._settings import Settings, pass_settings
+from fumehood.policies.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fumehood import CallResult
+
+SHOWN_TEXT = 4000
+"""Characters of a tool's stdout or stderr shown beside a failure; --format json has all of it."""
+
+
+@click.command()
+@click.argument("tool")
+@click.argument("input", metavar="[JSON|@FILE|-]", required=False)
+@click.option("--execution", metavar="ID", help="Group the call's rows in the log under this id.")
+@click.option("--principal", metavar="NAME", help="On whose behalf the call is made; stands in the log.")
+@pass_settings
+@click.pass_context
+def call(
+    ctx: click.Context,
+    settings: Settings,
+    tool: str,
+    input: str | None,
+    execution: str | None,
+    principal: str | None,
+) -> None:
+    """Call TOOL once with a JSON value: as text, from a file (@FILE), or from stdin (-). Without one: {}.
+
+    Prints the tool's value. Exit code 0 ok, 1 the tool failed, 3 denied, 4 no sandbox, 5 a limit was hit.
+    """
+    from fumehood import Host
+
+    config = settings.load()
+    value = read_input(input)
+
+    async def work() -> CallResult:
+        with progress(settings, f"calling {one_line(tool)[:40]}"):
+            async with Host(config, spares=0) as host:
+                return await host.call(tool, value, execution_id=execution, principal=principal)
+
+    result = run_async(work())
+    out = Output(settings)
+    if settings.format == "json":
+        out.json(result.to_json())
+    else:
+        show_result(out, result)
+    ctx.exit(result.exit_code)
+
+
+def read_input(given: str | None) -> Any:
+    """The JSON value that the argument means.
+
+    Raises ConfigError with line and column when it is not JSON.
+    """
+    if given is None:
+        return {}
+    if given == "-":
+        return parse_json(_decoded(sys.stdin.buffer.read(), "stdin"), "stdin")
+    if given.startswith("@"):
+        path = Path(given[1:])
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: cannot be read: {error.strerror}", hint="@FILE names a file that holds JSON"
+            ) from error
+        return parse_json(_decoded(data, str(path)), str(path))
+    return parse_json(given, "the input")
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Strict JSON: no NaN, no name twice. Raises ConfigError naming line and column where there is one."""
+    try:
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
+    except json.JSONDecodeError as error:
+        line = text.splitlines()[error.lineno - 1] if error.lineno <= len(text.splitlines()) else ""
+        raise ConfigError(
+            f"{where}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}",
+            hint=_json_hint(line, error.colno),
+        ) from None
+    except RecursionError:
+        raise ConfigError(f"{where}: is nested too deeply") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}: not JSON: {error}") from None
+
+
+def _json_hint(line: str, column: int) -> str | None:
+    found = line[column - 1 : column]
+    if not line.strip():
+        return None
+    if found == "'":
+        return 'JSON strings stand in "double quotes"'
+    if found.isalpha() or found == "_":
+        return (
+            "names and texts stand in \"double quotes\"; in a shell write the whole value in 'single quotes'"
+        )
+    return f"there: {line[max(0, column - 21) : column + 20].strip()}"
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON value")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice[:80]!r} stands twice in one object")
+    return found
+
+
+def _decoded(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise ConfigError(
+            f"{where}, line {line}, column {column}: byte 0x{data[error.start]:02x} is not UTF-8"
+        ) from None
+
+
+def show_result(out: Output, result: CallResult) -> None:
+    """Value on stdout; on stderr the tool's own output, refused connections and, when it failed, why."""
+    if result.outcome == "ok":
+        out.value(result.value)
+        sys.stdout.flush()
+    for name in ("stdout", "stderr"):
+        text = getattr(result, name)
+        if text.strip() and (result.outcome != "ok" or not out.settings.quiet):
+            cut = " (cut off)" if result.truncated[name] or len(text) > SHOWN_TEXT else ""
+            out.problem(f"--- {name} of the tool{cut}", "dim")
+            out.problem(visible(text[:SHOWN_TEXT]).rstrip("\n"))
+    for line in refusals(result):
+        out.note(line, "yellow")
+    if result.outcome != "ok":
+        show_failure(out, result)
+
+
+def refusals(result: CallResult) -> list[str]:
+    """One line for each connection that policy refused."""
+    return [
+        f"egress refused: {one_line(str(row['host'] or '?'))}:{row['port'] or '?'} {row['reason']}"
+        for row in result.egress
+        if row["outcome"] == "deny"
+    ]
+
+
+def show_failure(out: Output, result: CallResult) -> None:
+    """What happened, the sentence for the operator, and where to ask further."""
+    from fumehood.policies.reasons import REASONS
+
+    said = result.error or {}
+    reason = f" ({result.reason})" if result.reason else ""
+    message = one_line(str(said.get("message") or ""))
+    kind = one_line(str(said.get("type") or ""))
+    if result.outcome == "tool_error" and kind and kind != "ExitCode":
+        message = f"{kind}: {message}" if message else kind
+    out.error(
+        f"{one_line(result.tool)}: {result.outcome}{reason}: {message or 'no further word'}", _hint(said)
+    )
+    trace = str(said.get("trace") or "")
+    if result.outcome == "tool_error" and trace.strip():
+        out.note(visible(trace[-SHOWN_TEXT:]).rstrip(), "dim")
+    known = REASONS.get(result.reason or "")
+    if known is not None and known.operator not in message:
+        out.note(known.operator)
+    out.note(f"More: fumehood explain {result.call_id}")
+
+
+def _hint(said: Any) -> str | None:
+    hint = said.get("hint")
+    return hint if isinstance(hint, str) else None

@@ -1,0 +1,68 @@
+"""The command line's entry: `fumehood VERB …`, exit codes and errors.
+
+Guarantees: an exit code of docs/cli.md whatever happens; with `--format json` exactly one JSON object on
+stdout, for errors too; no traceback for what a user can cause; a reader that goes away (`| head`) ends us
+quietly. Verbs live in `_cli/`, one module each, imported on use.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+CODE_BROKEN_PIPE = 141
+CODE_INTERRUPTED = 130
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its code. args: default sys.argv."""
+    _occupy_standard_descriptors()
+    from fumehood._cli import _errors
+
+    words = list(sys.argv[1:] if args is None else args)
+    settings = _errors.first_settings(words)
+    try:
+        code = _dispatch(words, settings)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = CODE_BROKEN_PIPE
+    except KeyboardInterrupt:
+        code = CODE_INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - top of the process: whatever it was becomes one message and a code
+        code = _errors.report(error, settings)
+    if code == CODE_BROKEN_PIPE:
+        # The interpreter flushes stdout once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(code)
+
+
+def _dispatch(words: list[str], settings: object) -> int:
+    from fumehood._cli._verbs import root
+
+    try:
+        result = root.main(words, prog_name="fumehood", standalone_mode=False, obj=settings)
+    except SystemExit as end:
+        # click ends so by itself only for a broken pipe, with code 1
+        if isinstance(end.__context__, BrokenPipeError):
+            return CODE_BROKEN_PIPE
+        return end.code if isinstance(end.code, int) else 1
+    return result if isinstance(result, int) else 0
+
+
+def _occupy_standard_descriptors() -> None:
+    """Open /dev/null at 0, 1 and 2 where the caller closed them.
+
+    Else the event log could come to lie at descriptor 0, and `run` would hand it to the command as its
+    standard input.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+
+
+if __name__ == "__main__":
+    main()
