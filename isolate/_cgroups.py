@@ -64,6 +64,11 @@ class Groups:
             return f"no control group could be made: {error.strerror} ({error.filename})"
         return ""
 
+    @property
+    def folders(self) -> list[str]:
+        """The parents of this host's groups."""
+        return [str(parent) for parent in self._parents.values()] if self.available == "" else []
+
     def create(self, memory: int, processes: int) -> Group:
         """A fresh group with its limits set. Raises OSError."""
         number = next(self._numbers)

@@ -254,10 +254,12 @@ class Child:
     # -- end ----------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """SIGKILL the whole tree: the namespace's init, or the process itself where there is none."""
+        """SIGKILL the whole tree: the namespace's init, or the process itself where there is none (the zygote then kills its group)."""
         if self._pidfds:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfds[-1], signal.SIGKILL)
+                if len(self._pidfds) == 1 and not self._zygote.alive:
+                    os.killpg(self.pid, signal.SIGKILL)
 
     def figures(self) -> tuple[float, int] | None:
         """CPU seconds and peak resident bytes of the living child, from /proc; None when it is gone."""

@@ -32,6 +32,7 @@ _FILES = {
 }
 _DNS_PORT = 53
 _DESCRIPTORS = 1024
+_STACK = 8 << 20
 
 
 def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: int, seccomp: bytes, tier: Tier) -> dict[str, Any]:
@@ -81,7 +82,8 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
             # Above /tmp's own size, which is to answer first; a sparse file of a terabyte ends here.
             "file_bytes": max(limits.tmp, limits.output, 16 << 30 if write else 0) + (1 << 20),
             "descriptors": _DESCRIPTORS,
-            "data_bytes": 2 * limits.memory,
+            # A back-stop for what no group counts. Every thread reserves a stack, most of which it never uses.
+            "data_bytes": 2 * limits.memory + min(limits.processes, 256) * _STACK,
             "processes_enforced": namespaces or slot is not None or not machine.root,
         },
         "landlock": {

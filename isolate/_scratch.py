@@ -16,12 +16,12 @@ class Scratch:
     """The folders of one host."""
 
     def __init__(self) -> None:
-        self._root = Path(tempfile.mkdtemp(prefix="fumehood-"))
-        self._root.chmod(0o711)  # a slot's user must be able to pass through, not to list
+        self.root = Path(tempfile.mkdtemp(prefix="fumehood-"))
+        self.root.chmod(0o711)  # a slot's user must be able to pass through, not to list
 
     def make(self, owner: int | None) -> Path:
         """A new folder, mode 0700, of user `owner` (None: ours)."""
-        folder = Path(tempfile.mkdtemp(dir=self._root))
+        folder = Path(tempfile.mkdtemp(dir=self.root))
         if owner is not None:
             os.chown(folder, owner, owner)
         return folder
@@ -32,4 +32,4 @@ class Scratch:
 
     def close(self) -> None:
         """Remove what is left."""
-        shutil.rmtree(self._root, ignore_errors=True)
+        shutil.rmtree(self.root, ignore_errors=True)

@@ -20,6 +20,7 @@ from typing import Any
 from fumehood.isolate import _bpf
 from fumehood.isolate._cgroups import Groups
 from fumehood.isolate._child import Child, OutputTooLong, ProtocolError, Streams
+from fumehood.isolate._janitor import Janitor
 from fumehood.isolate._outcome import Verdict
 from fumehood.isolate._plan import build_plan
 from fumehood.isolate._scratch import Scratch
@@ -62,6 +63,8 @@ class Isolator:
         self._spares = min(spares, MAX_SPARES)
         self._groups = Groups()
         self._scratch = Scratch() if tier != "namespaces" else None
+        folders = [str(self._scratch.root)] if self._scratch is not None else []
+        self._janitor = Janitor(self._machine.executable, self._groups.folders, folders)
         self._cages: dict[str, _Cage] = {}
         self._starting: dict[str, asyncio.Lock] = {}
         self._children: set[Child] = set()
@@ -111,6 +114,7 @@ class Isolator:
                 del self._cages[spec.name]
                 cage.retired = True
                 self._after_call(cage)
+            await self._janitor.start()
             zygote = ZygoteHandle(self._plan(spec), self._machine.executable)
             await zygote.start()
             cage = _Cage(spec, stamp, zygote, collections.deque())
@@ -201,6 +205,7 @@ class Isolator:
         self._groups.close()
         if self._scratch is not None:
             self._scratch.close()
+        await self._janitor.close()
 
 
 class _DidNotLoad(Exception):

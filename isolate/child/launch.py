@@ -35,7 +35,8 @@ def main(fd: int) -> NoReturn:
             if plan["root"]:
                 _uapi_proc.lock_capabilities()
                 user.become_slot(plan["slot"])
-            _uapi_proc.die_with_parent(plan["host_pid"])
+            # No parent-death signal here: without a process namespace the zygote must live long enough to kill its children's
+            # groups. It hears of the host's end by the socket, which the kernel closes however the host goes.
             _be_zygote(host, None, plan)
         code = 0
     except mount.ViewError as error:

@@ -36,7 +36,16 @@ class Zygote:
         self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if inits is not None else -1
 
     def serve(self) -> None:
-        """Fork on request, report every end, until the host closes the socket."""
+        """Fork on request, report every end, until the host closes the socket; then nothing of any call is left."""
+        try:
+            self._serve()
+        finally:
+            for pid, (_, init) in self._children.items():
+                if init is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(pid, signal.SIGKILL)
+
+    def _serve(self) -> None:
         wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
