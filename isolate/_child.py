@@ -280,7 +280,8 @@ class Child:
         result: Exit | None = None
         assert self._exit is not None
         with contextlib.suppress(ZygoteGone):
-            result = await self._exit
+            # Shielded: whoever waits here may be cancelled, and the news itself must survive for the next one who asks.
+            result = await asyncio.shield(self._exit)
         if len(self._pidfds) > 1:
             await readable(self._pidfds[-1])
         return result
