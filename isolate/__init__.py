@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fumehood.isolate._child import Streams
 from fumehood.isolate._outcome import Verdict
-from fumehood.isolate._session import CallFrame, Ended, Services
+from fumehood.isolate._session import CallFrame, Doors, Ended, Services
 from fumehood.isolate._spec import DEFAULT_PATH, Limits, Machine, ToolSpec
 from fumehood.isolate._strict_json import NotStrict
 from fumehood.isolate._strict_json import decode as decode_strict_json
@@ -15,6 +15,7 @@ __all__ = [
     "DEFAULT_PATH",
     "LAYERS",
     "CallFrame",
+    "Doors",
     "Ended",
     "Isolator",
     "Limits",

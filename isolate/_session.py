@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,20 @@ _FETCHES_AT_ONCE = 64
 _FRAME_SLACK = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The sockets of one call's network namespace: a DNS server's two, and one listener a port. Whoever takes them closes them."""
+
+    dns_udp: socket.socket
+    dns_tcp: socket.socket
+    listeners: Mapping[int, socket.socket]
+
+
 class Services(Protocol):
     """What the host does for a running tool. Each method may take its time; the child waits, its clock goes on."""
+
+    async def doors(self, doors: Doors) -> None:
+        """Serve the call's own network from now on; called once, before the call's frame is sent, when the tool has doors."""
 
     async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
         """Answer one `ctx.fetch`: a message with `t` "reply", "refused" or "failed", and the body."""
@@ -150,6 +163,8 @@ class Session:
 
     async def _serve(self) -> None:
         child, call = self._child, self._call
+        if child.doors:
+            await self._services.doors(self._take_doors())
         feeding = asyncio.create_task(self._feed_stdin()) if self._spec.kind == "command" else None
         await child.send(
             {
@@ -176,6 +191,10 @@ class Session:
             if feeding is not None:
                 feeding.cancel()
                 await asyncio.gather(feeding, return_exceptions=True)
+
+    def _take_doors(self) -> Doors:
+        (udp, tcp, *listeners), self._child.doors = self._child.doors, []
+        return Doors(udp, tcp, dict(zip(self._spec.doors or (), listeners, strict=True)))
 
     async def _one_message(self) -> None:
         message, body = await self._child.receive()

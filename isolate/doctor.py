@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass, field
 
 from fumehood.isolate import _spawn
-from fumehood.isolate._session import CallFrame
+from fumehood.isolate._session import CallFrame, Doors
 from fumehood.isolate._spec import Limits, Machine, ToolSpec
 from fumehood.isolate.isolator import Isolator
 from fumehood.isolate.tiers import LAYERS, Tier
@@ -87,6 +87,9 @@ async def _probes() -> dict[str, tuple[str, str]]:
 
 class _NoServices:
     """`true` asks for nothing."""
+
+    async def doors(self, doors: Doors) -> None:
+        return None
 
     async def fetch(self, request: object, body: bytes) -> tuple[dict[str, object], bytes]:
         return {"t": "refused", "reason": "not-listed", "message": "no network"}, b""

@@ -11,6 +11,7 @@ from fumehood._toolspec import scrubbed
 if TYPE_CHECKING:
     from fumehood.agent import ContentStore, EventLog
     from fumehood.broker import BrokerCall
+    from fumehood.isolate import Doors
 
 
 class CallServices:
@@ -35,6 +36,12 @@ class CallServices:
         self._ids = {"execution_id": execution_id, "call_id": call_id}
         self._tool, self._owner = tool, owner
         self._secrets = {name: value for name, value in secrets.items() if len(value) >= 4}
+
+    async def doors(self, doors: Doors) -> None:
+        """The call's own network: every name and connection in it is the broker's to decide."""
+        from fumehood.broker import NetSockets
+
+        await self._network.attach(NetSockets(doors.dns_udp, doors.dns_tcp, doors.listeners))
 
     async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
         """One `ctx.fetch`. A malformed request is refused like any other: with a reason, and on the record."""
