@@ -14,6 +14,7 @@ from typing import NoReturn
 
 CODE_BROKEN_PIPE = 141
 CODE_INTERRUPTED = 130
+COMPLETION_VARIABLE = "_FUMEHOOD_COMPLETE"  # set by the shell functions that click generates
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
@@ -30,7 +31,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         code = CODE_BROKEN_PIPE
     except KeyboardInterrupt:
         code = CODE_INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - top of the process: whatever it was becomes one message and a code
+    except BaseException as error:  # noqa: BLE001 - top of the process: whatever it was becomes one message and a code
         code = _errors.report(error, settings)
     if code == CODE_BROKEN_PIPE:
         # The interpreter flushes stdout once more at its end, and would complain.
@@ -39,16 +40,24 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 
 
 def _dispatch(words: list[str], settings: object) -> int:
+    """Parse and run; the exit code.
+
+    Not `root.main`: it turns a broken pipe into exit code 1 without saying so.
+    """
+    from click.exceptions import Exit
+
     from fumehood._cli._verbs import root
 
+    if os.environ.get(COMPLETION_VARIABLE):
+        root.main(words, prog_name="fumehood", complete_var=COMPLETION_VARIABLE)
     try:
-        result = root.main(words, prog_name="fumehood", standalone_mode=False, obj=settings)
+        with root.make_context("fumehood", words, obj=settings) as context:
+            root.invoke(context)
+    except Exit as end:
+        return end.exit_code
     except SystemExit as end:
-        # click ends so by itself only for a broken pipe, with code 1
-        if isinstance(end.__context__, BrokenPipeError):
-            return CODE_BROKEN_PIPE
         return end.code if isinstance(end.code, int) else 1
-    return result if isinstance(result, int) else 0
+    return 0
 
 
 def _occupy_standard_descriptors() -> None:

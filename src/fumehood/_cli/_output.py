@@ -56,6 +56,10 @@ def _json_escape(match: re.Match[str]) -> str:
     return f"\\u{ord(match[0]):04x}"
 
 
+LAST_COLUMN = 24
+"""Characters the last column of a grid needs, to be worth reading; with less room the rows become blocks."""
+
+
 class Output:
     """Where a verb writes. `out` and `err` are rich consoles, made on first use."""
 
@@ -77,7 +81,7 @@ class Output:
         sys.stdout.write(json_text(value, indent=2 if sys.stdout.isatty() else None) + "\n")
 
     def line(self, text: str = "", style: str | None = None) -> None:
-        """One line of text on stdout, wrapped at the terminal's width."""
+        """Text on stdout, wrapped at the terminal's width."""
         from rich.text import Text
 
         self.out.print(Text(text, style=style or ""))
@@ -118,52 +122,80 @@ class Output:
         rows: Iterable[Sequence[str]],
         *,
         styles: Sequence[str | None] | None = None,
+        head: int = 1,
     ) -> None:
         """Rows under headings where they fit; on a narrow terminal one block a row, so that nothing is cut.
 
-        styles: one for each row.
+        The last column wraps. styles: one for each row. head: how many cells make the first line of a block.
         """
         cells = [[visible(cell) for cell in row] for row in rows]
         looks: list[str | None] = list(styles) if styles is not None else [None] * len(cells)
-        if _fits(columns, cells, self.out.width):
-            self._grid(columns, cells, looks)
+        widths = [max(map(cell_len, column), default=0) for column in zip(columns, *cells, strict=True)]
+        room = self.out.width - sum(width + 2 for width in widths[:-1])
+        if room >= min(widths[-1], LAST_COLUMN):
+            self._grid(columns, cells, looks, widths, room)
         else:
-            self._blocks(columns, cells, looks)
+            self._blocks(columns, cells, looks, head)
 
-    def _grid(self, columns: Sequence[str], rows: list[list[str]], styles: list[str | None]) -> None:
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for at, heading in enumerate(columns):
-            longest = max((len(word) for row in rows for word in row[at].split()), default=0)
-            last = at == len(columns) - 1
-            table.add_column(
-                heading, overflow="fold", min_width=min(longest, 24), no_wrap=False, ratio=1 if last else None
+    def _grid(
+        self,
+        columns: Sequence[str],
+        rows: list[list[str]],
+        styles: list[str | None],
+        widths: list[int],
+        room: int,
+    ) -> None:
+        indent = " " * (self.out.width - room)
+        for row, style in zip([list(columns), *rows], ["bold", *styles], strict=True):
+            start = "".join(
+                cell + " " * (width + 2 - cell_len(cell))
+                for cell, width in zip(row[:-1], widths, strict=False)
             )
-        for row, style in zip(rows, styles, strict=True):
-            table.add_row(*(Text(cell) for cell in row), style=style)
-        self.out.print(table)
+            first, *more = wrapped(row[-1], room) or [""]
+            self.line("\n".join([(start + first).rstrip(), *(indent + line for line in more)]), style)
 
-    def _blocks(self, columns: Sequence[str], rows: list[list[str]], styles: list[str | None]) -> None:
-        from rich.padding import Padding
-        from rich.text import Text
-
+    def _blocks(
+        self, columns: Sequence[str], rows: list[list[str]], styles: list[str | None], head: int
+    ) -> None:
         for at, (row, style) in enumerate(zip(rows, styles, strict=True)):
-            if at:
-                self.out.print()
-            self.out.print(Text(row[0] or "-", style=f"bold {style or ''}".strip()))
-            for heading, cell in zip(columns[1:], row[1:], strict=True):
+            if at and head == 1:
+                self.line()
+            self.line("  ".join(cell for cell in row[:head] if cell) or "-", f"bold {style or ''}".strip())
+            named = len(columns) - head > 1
+            for heading, cell in zip(columns[head:], row[head:], strict=True):
                 if cell:
-                    self.out.print(Padding(Text.assemble((f"{heading}: ", "dim"), cell), (0, 0, 0, 2)))
+                    self.hanging(f"{heading}: {cell}" if named else cell, 2)
+
+    def hanging(self, text: str, indent: int, style: str | None = None) -> None:
+        """A paragraph that stands `indent` characters in, and stays there when it wraps."""
+        pad = " " * indent
+        self.line("\n".join(pad + line for line in wrapped(text, self.out.width - indent)), style)
 
 
-def _fits(columns: Sequence[str], rows: list[list[str]], width: int) -> bool:
-    """Whether a grid keeps short cells on one line and gives the last column at least 24 characters."""
-    widths = [
-        max([len(columns[at]), *(len(row[at]) for row in rows)], default=0) for at in range(len(columns))
-    ]
-    return sum(w + 2 for w in widths[:-1]) + min(widths[-1], 24) <= width
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` cells; a longer word is broken, nothing is lost."""
+    from rich.text import Text
+
+    lines = []
+    for part in text.split("\n"):
+        lines += [line.plain.rstrip() for line in Text(part).wrap(_measuring(), max(width, 8))] or [""]
+    return lines
+
+
+@functools.cache
+def _measuring() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def cell_len(text: str) -> int:
+    """How many columns of a terminal `text` takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len as of_rich
+
+    return of_rich(text)
 
 
 def _console(settings: Settings, *, stderr: bool) -> Console:

@@ -134,7 +134,7 @@ def _tell(out: Output, story: Story) -> None:
         out.line()
         out.line("What to do", "bold")
         for step in steps:
-            out.line(f"- {visible(step)}")
+            out.hanging(f"- {visible(step)}", 0)
 
 
 def _tool(story: Story) -> str:
@@ -184,17 +184,15 @@ def _tell_decision(out: Output, story: Story, event: Event) -> None:
     )
     out.line(f"- {method}{where} ({data.get('door')}): {verdict}", None if allowed else "yellow")
     for text in _advice.about_decision(data):
-        out.line(f"    {visible(text)}")
+        out.hanging(visible(text), 4)
     for closed in story.closed:
         gone = _data(closed)
         if gone.get("allowed_by") == event.id:
             status = f", status {gone['status']}" if gone.get("status") else ""
             cut = f", ended: {gone['reason']}" if gone.get("reason") else ""
             out.line(
-
-                    f"    sent {gone.get('sent')} and received {gone.get('received')} bytes in "
-                    f"{gone.get('ms')} ms{status}{cut}"
-
+                f"    sent {gone.get('sent')} and received {gone.get('received')} bytes in "
+                f"{gone.get('ms')} ms{status}{cut}"
             )
 
 
@@ -213,18 +211,14 @@ def _tell_rest(out: Output, story: Story) -> None:
 
         peak = int(usage.get("max_rss_bytes") or 0) // 1024 * 1024
         out.line(
-
-                f"Used: {usage.get('wall_ms'):g} ms wall, {usage['cpu_ms']:g} ms processor, "
-                f"{format_size(peak)} at most."
-
+            f"Used: {usage.get('wall_ms'):g} ms wall, {usage['cpu_ms']:g} ms processor, "
+            f"{format_size(peak)} at most."
         )
     for number, word in ((len(story.told), "event"), (len(story.stored), "stored content")):
         if number:
             out.line(
-
-                    f"{number} {word}{'s' if number != 1 and word == 'event' else ''}; see `fumehood "
-                    f"log show --call {story.call_id}`."
-
+                f"{number} {word}{'s' if number != 1 and word == 'event' else ''}; see `fumehood "
+                f"log show --call {story.call_id}`."
             )
 
 

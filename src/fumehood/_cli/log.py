@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SUMMARY_CHARS = 160
 DEFAULT_ROWS = 50
+WIDE = 110
+"""From this width on a row has room for its date."""
 
 
 @click.group(short_help="Show, follow, verify and export the event log.")
@@ -155,18 +157,23 @@ def _rows(found: EventLog, execution: str | None, call_id: str | None, kind: str
 
 
 def _table(out: Output, rows: Any, *, with_call: bool) -> None:
-    columns = ("seq", "time", "kind", *(("call",) if with_call else ()), "what")
+    whole = len({event.at[:10] for event in rows}) > 1 or out.out.width >= WIDE
     cells = [
         (
             str(event.seq),
-            _time(event),
+            event.at[:19].replace("T", " ") if whole else _time(event),
             event.kind,
-            *((event.call_id or "",) if with_call else ()),
-            summary(event),
+            _what(event, with_call),
         )
         for event in rows
     ]
-    out.table(columns, cells, styles=[_style(event) for event in rows])
+    out.table(("seq", "time", "kind", "what"), cells, styles=[_style(event) for event in rows], head=3)
+
+
+def _what(event: Event, with_call: bool) -> str:
+    """The call's id stands where a call begins and ends; between them it would only be noise."""
+    named = with_call and event.call_id is not None and event.kind in ("CALL_STARTED", "CALL_ENDED")
+    return f"{event.call_id} {summary(event)}" if named else summary(event)
 
 
 def _time(event: Event) -> str:
@@ -188,7 +195,7 @@ def summary(event: Event) -> str:
     data: dict[str, Any] = event.data if isinstance(event.data, dict) else {"value": event.data}
     match event.kind:
         case "CALL_STARTED":
-            text = f"{data.get('tool')} {_short(data.get('input'))}"
+            text = f"{data.get('tool')}" + (f" {_short(data['input'])}" if "input" in data else "")
         case "CALL_ENDED":
             reason = f" ({data['reason']})" if data.get("reason") else ""
             wall = (data.get("usage") or {}).get("wall_ms")

@@ -39,10 +39,8 @@ def check(settings: Settings) -> None:
         out.line(f"OK  {config.source}", "green")
         with_net = sum(1 for tool in config.tools.values() if tool.egress)
         out.line(
-
-                f"    {_count(len(config.tools), 'tool')}, {with_net} with network; "
-                f"{_count(len(config.secrets), 'secret')}"
-
+            f"    {_count(len(config.tools), 'tool')}, {with_net} with network; "
+            f"{_count(len(config.secrets), 'secret')}"
         )
         out.line(f"    sandbox at least: {config.host.require_tier}; state in {config.host.state}")
         out.line(f"    sha256 {config.digest}")

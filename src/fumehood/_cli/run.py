@@ -33,6 +33,9 @@ CODE_NOT_RUN = 2
 program's own 126 or 127.
 """
 
+CAPTURED = 64 << 20
+"""Bytes of output that `--format json` holds; past it the command is killed at the limit `output`."""
+
 
 @dataclass
 class _Grants:
@@ -108,6 +111,8 @@ def run(
     grants = _from_tool(config, tool) if policy_file is not None or tool is not None else _Grants()
     _from_options(grants, allow, deny, read, write, env)
     grants.limits = _limits(grants.limits, time_s, memory)
+    if settings.format == "json":
+        grants.limits = replace(grants.limits, output=min(grants.limits.output, CAPTURED))
     result = run_async(_run(config, command, grants, passed=settings.format == "text"))
     if settings.format == "json":
         Output(settings).json(result.to_json())
@@ -230,9 +235,7 @@ def _variable(text: str) -> tuple[str, str]:
     return name, os.environ[name]
 
 
-def _limits(base: Limits | None, time_s: float | None, memory: str | None) -> Limits | None:
-    if time_s is None and memory is None:
-        return base
+def _limits(base: Limits | None, time_s: float | None, memory: str | None) -> Limits:
     from fumehood._host import RUN_LIMITS
     from fumehood.policies.sizes import parse_size
 
