@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fumehood.isolate._child import Streams
+from fumehood.isolate._bpf import why_refused
 from fumehood.isolate._outcome import Verdict
 from fumehood.isolate._session import CallFrame, Doors, Ended, Services
 from fumehood.isolate._spec import DEFAULT_PATH, Limits, Machine, ToolSpec
@@ -28,4 +29,5 @@ __all__ = [
     "Verdict",
     "decode_strict_json",
     "layer_table",
+    "why_refused",
 ]

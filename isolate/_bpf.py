@@ -21,6 +21,7 @@ from fumehood.policies.errors import SandboxUnavailable
 _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
 _KILL_PROCESS = 0x80000000
+_USER_NOTIF = 0x7FC00000
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 
@@ -33,16 +34,17 @@ Variant = Literal["net", "no-net"]
 
 
 @functools.cache
-def program(variant: Variant, *, no_detach: bool = False) -> bytes:
+def program(variant: Variant, *, no_detach: bool = False, notify: bool = False) -> bytes:
     """The filter as the kernel wants it, 8 bytes an instruction.
 
     variant: "net" when the child has a network namespace of its own, "no-net" when IP sockets would be the host's.
     no_detach: also refuse setsid and setpgid (the tier without process namespaces, where a process group is all that can be killed).
+    notify: what is refused as an attack is sent to the listener that the filter must then be loaded with, instead of answered.
     Raises SandboxUnavailable when libseccomp is missing or the machine is unknown.
     """
     data = _data()
     numbers = _known_numbers(data["numbers"])
-    refuse = dict.fromkeys(data["refuse"], _ERRNO | errno.EPERM)
+    refuse = dict.fromkeys(data["refuse"], _USER_NOTIF if notify else _ERRNO | errno.EPERM)
     absent = dict.fromkeys(data["absent"], _ERRNO | errno.ENOSYS)
     if no_detach:
         refuse |= dict.fromkeys(("setsid", "setpgid"), _ERRNO | errno.EPERM)
@@ -54,6 +56,19 @@ def program(variant: Variant, *, no_detach: bool = False) -> bytes:
     return _assemble(answers, rules)
 
 
+@functools.cache
+def names() -> dict[int, str]:
+    """System call names of this machine by number."""
+    return {number: name for name, number in _known_numbers(_data()["numbers"]).items()}
+
+
+def why_refused(name: str) -> str:
+    """Why the policy refuses this system call, in a few words; "" when it does not."""
+    reason: str = _data()["refuse"].get(name, "")
+    return reason
+
+
+@functools.cache
 def _data() -> dict[str, Any]:
     text = importlib.resources.files("fumehood.policies").joinpath("seccomp.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fumehood.isolate import _posture, _strict_json, tiers
+from fumehood.isolate import _bpf, _posture, _strict_json, tiers
 from fumehood.isolate._cgroups import Group, Groups
+from fumehood.isolate._notify import Listener
 from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._zygote import Exit, ZygoteGone, ZygoteHandle, readable
 from fumehood.isolate.child.frames import DATA, DATA_CHUNK, JSON, FrameError, FrameParser, FrameTooLong, header
@@ -51,6 +52,8 @@ class Child:
         self._folder: Path | None = None
         self.layers: dict[str, tuple[str, str]] = {}
         self.doors: list[socket.socket] = []
+        self.violations: dict[str, int] = {}
+        self._listener: Listener | None = None
         self.group: Group | None = None
         self.pid = -1
         self.stdin: int | None = None
@@ -127,8 +130,11 @@ class Child:
             grouping = asyncio.ensure_future(asyncio.to_thread(self._join_group, groups, memory, processes))
         try:
             async with asyncio.timeout(CAGE_S):
-                if plan["doors"] is not None:
-                    await self._receive_doors(2 + len(plan["doors"]))
+                doors = 0 if plan["doors"] is None else 2 + len(plan["doors"])
+                while len(self.doors) < doors and (fds := await self._receive_fds()):
+                    self.doors += [socket.socket(fileno=fd) for fd in fds]
+                for fd in await self._receive_fds():
+                    self._listener = Listener(fd, _bpf.names(), self._refused)
                 message, _ = await self.receive()
         except TimeoutError:
             raise SandboxUnavailable(f"a child did not enter its cage within {CAGE_S:.0f} s") from None
@@ -149,7 +155,6 @@ class Child:
             except OSError as error:
                 raise SandboxUnavailable(f"a child could not be put into its control group: {error}") from error
         self.layers["cgroup-limits"] = ("MISSING", groups.available) if grouping is None else ("FULL", "")
-        self.layers.setdefault("seccomp-notify", ("MISSING", "no listener: refused system calls answer an error and are not named one by one"))
         tier = tiers.reached(self.layers)
         if tiers.STRENGTH[tier] < tiers.STRENGTH[self.tier]:
             missing = {name: detail for name, (level, detail) in self.layers.items() if level == "MISSING" and detail}
@@ -163,14 +168,17 @@ class Child:
         self.group = groups.create(memory, processes)
         self.group.attach(self.pid)
 
-    async def _receive_doors(self, count: int) -> None:
+    async def _receive_fds(self) -> list[int]:
+        """Descriptors that our runtime sends before its first frame; none when that frame comes instead."""
         assert self._sock is not None
-        while len(self.doors) < count:
-            await readable(self._sock.fileno())
-            _, fds, _, _ = socket.recv_fds(self._sock, 1, 64)
-            if not fds:
-                raise SandboxUnavailable("a child handed out no network sockets")
-            self.doors += [socket.socket(fileno=fd) for fd in fds]
+        await readable(self._sock.fileno())
+        first, fds, _, _ = socket.recv_fds(self._sock, 1, 64)
+        if not fds:
+            self._frames = self._parser.feed(first)  # the first byte of a frame
+        return fds
+
+    def _refused(self, name: str) -> None:
+        self.violations[name] = self.violations.get(name, 0) + 1
 
     async def load(self, within_s: float) -> None:
         """Let the child import the tool. `start_error` holds what went wrong with that, if anything did."""
@@ -293,6 +301,8 @@ class Child:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GONE_S):
                     await self.ended()
+        if self._listener is not None:
+            self._listener.close()
         for fd in (*self._pidfds, self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)

@@ -6,10 +6,21 @@ The plan is plain JSON. The order of layers stands in `child/cage.py` and `child
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 from fumehood.isolate._spec import DEFAULT_PATH, Machine, ToolSpec
 from fumehood.isolate.tiers import Tier
+
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The seccomp program in two forms: answering for itself, and asking the host's listener."""
+
+    plain: bytes
+    notify: bytes
+
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _DEVICE_LINKS = {
@@ -35,7 +46,7 @@ _DESCRIPTORS = 1024
 _STACK = 8 << 20
 
 
-def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: int, seccomp: bytes, tier: Tier) -> dict[str, Any]:
+def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: int, seccomp: Filters, tier: Tier) -> dict[str, Any]:
     """The whole plan for one tool's zygote.
 
     slot: the user id of this zygote in root mode (nobody else has it), None for an ordinary user. tier: on `landlock` and `none` there
@@ -96,7 +107,8 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
             "connect_ports": sorted({_DNS_PORT, *ports}) if spec.doors is not None else [],
         },
         "dumpable": True,
-        "seccomp": seccomp.hex(),
+        "seccomp": seccomp.plain.hex(),
+        "seccomp_notify": seccomp.notify.hex(),
     }
 
 

@@ -67,7 +67,10 @@ class CallFrame:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A call that is over, with every figure taken by the host. Times in seconds, sizes in bytes."""
+    """A call that is over, with every figure taken by the host. Times in seconds, sizes in bytes.
+
+    violations: refused system calls by name, how often each.
+    """
 
     verdict: Verdict
     stdout: bytes
@@ -80,6 +83,7 @@ class Ended:
     max_rss: int | None
     exit_code: int | None
     layers: Mapping[str, tuple[str, str]]
+    violations: Mapping[str, int]
 
 
 class Session:
@@ -333,4 +337,5 @@ class Session:
             max_rss=seen.exit.max_rss if seen.exit else self._figures[1] if self._figures else None,
             exit_code=seen.exit.code if seen.exit else None,
             layers=dict(self._child.layers),
+            violations=dict(self._child.violations),
         )

@@ -22,7 +22,7 @@ from fumehood.isolate._cgroups import Groups
 from fumehood.isolate._child import Child, OutputTooLong, ProtocolError, Streams
 from fumehood.isolate._janitor import Janitor
 from fumehood.isolate._outcome import Verdict
-from fumehood.isolate._plan import build_plan
+from fumehood.isolate._plan import Filters, build_plan
 from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._session import CallFrame, Ended, Services, Session
 from fumehood.isolate._spec import Machine, ToolSpec
@@ -128,7 +128,7 @@ class Isolator:
             self._machine,
             slot=_SLOT_FIRST + random.SystemRandom().randrange(_SLOT_COUNT) if self._machine.root else None,
             host_pid=os.getpid(),
-            seccomp=_bpf.program("net") if namespaces else _bpf.program("no-net", no_detach=True),
+            seccomp=_filters("net" if namespaces else "no-net", no_detach=not namespaces),
             tier=self.tier,
         )
 
@@ -208,6 +208,11 @@ class Isolator:
         await self._janitor.close()
 
 
+def _filters(variant: _bpf.Variant, *, no_detach: bool) -> Filters:
+    plain, notify = (_bpf.program(variant, no_detach=no_detach, notify=notify) for notify in (False, True))
+    return Filters(plain, notify)
+
+
 class _DidNotLoad(Exception):
     """The child's cage stands, and the tool did not come up in it: (reason, text)."""
 
@@ -218,7 +223,7 @@ class _DidNotLoad(Exception):
 
 def _not_started(error: _DidNotLoad, wall: float) -> Ended:
     verdict = Verdict("sandbox_error", error.reason, error.text)
-    return Ended(verdict, b"", b"", False, False, (), wall, None, None, None, {})
+    return Ended(verdict, b"", b"", False, False, (), wall, None, None, None, {}, {})
 
 
 def _stamp(spec: ToolSpec) -> tuple[Any, ...]:

@@ -64,11 +64,23 @@ def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str
     _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 1 if plan["dumpable"] else 0)
     _uapi_proc.die_with_parent(zygote)
     with _step("seccomp"):
-        done["seccomp"] = _seccomp(plan)
+        done.update(_seccomp(plan, channel))
     return done
 
 
-def _seccomp(plan: dict[str, Any]) -> Status:
+def _seccomp(plan: dict[str, Any], channel: socket.socket) -> dict[str, Status]:
+    """The filter with a listener, which goes to the host; without one where another listener stands above us already (EBUSY)."""
+    try:
+        listener = _uapi_proc.load_seccomp(plan["seccomp_notify"], _uapi_proc.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+    except OSError as error:
+        missing = (MISSING, f"no listener ({error.strerror}); refused system calls are refused without being named")
+        return {"seccomp": _plain_seccomp(plan), "seccomp-notify": missing}
+    socket.send_fds(channel, [b"L"], [listener])
+    os.close(listener)
+    return {"seccomp": (FULL, ""), "seccomp-notify": (FULL, "")}
+
+
+def _plain_seccomp(plan: dict[str, Any]) -> Status:
     try:
         _uapi_proc.load_seccomp(plan["seccomp"])
     except OSError as error:

@@ -25,7 +25,8 @@ def main(fd: int) -> NoReturn:
     host = socket.socket(fileno=fd)
     host.set_inheritable(False)
     plan = json.loads(host.recv(_RECEIVE))
-    plan["seccomp"] = bytes.fromhex(plan["seccomp"])
+    for key in ("seccomp", "seccomp_notify"):
+        plan[key] = bytes.fromhex(plan[key])
     code = 1
     try:
         os.umask(0o022)

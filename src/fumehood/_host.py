@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fumehood._result import CallResult, Usage
 from fumehood._services import CallServices
 from fumehood._toolspec import call_environment, egress_policy, tool_spec
-from fumehood.isolate import CallFrame, Ended, Isolator, Limits, NotStrict, Streams, Tier, ToolSpec, decode_strict_json, layer_table
+from fumehood.isolate import CallFrame, Ended, Isolator, Limits, NotStrict, Streams, Tier, ToolSpec, decode_strict_json, layer_table, why_refused
 from fumehood.policies.errors import ConfigError, SandboxUnavailable
 from fumehood.policies.reasons import reason as reason_of
 
@@ -255,10 +255,18 @@ class Host:
             finally:
                 await network.close()
             result = finish(result, network)
-            await self.log.record("CALL_ENDED", _end_row(result, secrets), execution_id=execution_id, call_id=call_id)
+            await self._record_end(result, secrets)
             return result
         finally:
             self._slots.release()
+
+    async def _record_end(self, result: CallResult, secrets: Mapping[str, str]) -> None:
+        """What the sandbox refused and how the call ended, in one transaction."""
+        from fumehood.agent import NewEvent
+
+        ids = (result.execution_id, result.call_id)
+        rows = [NewEvent("SANDBOX_VIOLATION", {"tool": result.tool, **row}, *ids) for row in result.violations]
+        await self.log.record_many([*rows, NewEvent("CALL_ENDED", _end_row(result, secrets), *ids)])
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -272,16 +280,13 @@ class Host:
             return "oversized-input", f"the input has {size} bytes as JSON, the limit is {MAX_INPUT_BYTES}"
         if tool.input_schema is None:
             return None
+        from fumehood.policies import schemas
+
         validator = self._validators.get(name)
         if validator is None:
-            from jsonschema import Draft202012Validator
-
-            validator = self._validators[name] = Draft202012Validator(tool.input_schema)
-        error = next(iter(validator.iter_errors(value)), None)
-        if error is None:
-            return None
-        place = "input" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
-        return "input-schema", f"{place}: {error.message[:500]}"
+            validator = self._validators[name] = schemas.validator(tool.input_schema)
+        fault = schemas.first_fault(validator, value)
+        return None if fault is None else ("input-schema", fault)
 
     async def _refused(
         self, call_id: str, execution_id: str, tool: str, reason: str, text: str, principal: str | None
@@ -319,6 +324,7 @@ class Host:
             tier=self._isolator.tier,
             layers=layer_table(ended.layers),
             egress=tuple(network.rows),
+            violations=tuple({"syscall": name, "count": count, "why": why_refused(name)} for name, count in ended.violations.items()),
             execution_id=execution_id,
             process_code=ended.exit_code,
         )

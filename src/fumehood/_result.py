@@ -25,7 +25,8 @@ class Usage:
 class CallResult:
     """One call. `value`, `error`, `stdout`, `stderr` and `events` are what the tool claimed; everything else comes from the host alone.
 
-    tainted: {"origin": text} when the value counts as untrusted. egress: one row a decision of the broker. process_code: how the
+    tainted: {"origin": text} when the value counts as untrusted. egress: one row a decision of the broker.
+    violations: system calls that the sandbox refused, as {"syscall", "count", "why"}. process_code: how the
     tool's own process ended (negative: signal), None when there was none.
     """
 
@@ -45,6 +46,7 @@ class CallResult:
     tier: str | None = None
     layers: Mapping[str, str] = field(default_factory=dict)
     egress: Sequence[Mapping[str, Any]] = ()
+    violations: Sequence[Mapping[str, Any]] = ()
     execution_id: str | None = None
     process_code: int | None = None
 
@@ -77,6 +79,7 @@ class CallResult:
             },
             "enforcement": {"tier": self.tier, "layers": dict(self.layers)},
             "egress": [dict(row) for row in self.egress],
+            "violations": [dict(row) for row in self.violations],
             "execution_id": self.execution_id,
             "process_code": self.process_code,
         }
