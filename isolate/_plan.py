@@ -61,7 +61,7 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
     binds = _binds(machine, interpreter, own, read, write)
     below_tmp = sorted((b["target"] for b in binds if _under(b["target"], "/tmp")), key=lambda p: p.count("/"))
     ports = list(spec.doors) if spec.doors is not None else []
-    programs = [*machine.system_dirs, *machine.system_links, *interpreter]
+    programs = [*machine.system_dirs, *interpreter]  # links into them need no rule: Landlock judges the real place
     limits = spec.limits
     return {
         "tool": {"kind": spec.kind, "path": str(spec.path.absolute()) if spec.path else None, "argv": list(spec.argv)},

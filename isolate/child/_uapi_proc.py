@@ -12,6 +12,10 @@ import os
 import struct
 
 _libc = ctypes.PyDLL(None, use_errno=True)
+# Declared once: converting arguments by hand costs several microseconds a call, and a child makes a hundred calls.
+_libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+_libc.unshare.argtypes = [ctypes.c_int]
+_libc.setns.argtypes = [ctypes.c_int, ctypes.c_int]
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -80,19 +84,17 @@ def syscall(name: str, *arguments: object) -> int:
 
 def unshare(flags: int) -> None:
     """unshare(2)."""
-    checked(_libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
+    checked(_libc.unshare(flags), f"unshare({flags:#x})")
 
 
 def setns(fd: int, kind: int) -> None:
     """setns(2)."""
-    checked(_libc.setns(ctypes.c_int(fd), ctypes.c_int(kind)), "setns")
+    checked(_libc.setns(fd, kind), "setns")
 
 
 def prctl(option: int, value: int = 0, extra: int = 0) -> int:
     """prctl(2)."""
-    unused = ctypes.c_ulong(0)
-    result = _libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), ctypes.c_ulong(extra), unused, unused)
-    return checked(result, f"prctl({option})")
+    return checked(_libc.prctl(option, value, extra, 0, 0), f"prctl({option})")
 
 
 def close_from(lowest: int) -> None:

@@ -15,7 +15,8 @@ from . import _uapi_proc
 from .layers import FULL, MISSING, PARTIAL, Status, landlock, limits, mount, net, proc, user
 
 _NAMESPACE_LAYERS = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup-ns", "proc")
-_DEFAULT_SIGNALS = [s for s in signal.Signals if s not in (signal.SIGKILL, signal.SIGSTOP)]
+# What the interpreter and the zygote have changed; everything else still has its default.
+_CHANGED_SIGNALS = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class CageError(Exception):
@@ -38,7 +39,7 @@ def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str
     refuses what every step before needed.
     """
     os.setsid()
-    for number in _DEFAULT_SIGNALS:
+    for number in _CHANGED_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     if plan["tool"]["kind"] == "module":
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
