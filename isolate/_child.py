@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import socket
 from collections.abc import Mapping
@@ -188,6 +189,20 @@ class Child:
         if message["t"] != "ready":
             raise ProtocolError(f"the child sent {message['t']!r} before it was ready")
         self.start_error = message["error"]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        if not self._pidfds:
+            return False
+        poll = select.poll()
+        poll.register(self._pidfds[0], select.POLLIN)
+        return not poll.poll(0)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the process has said nothing that was not read: one that talks between calls is not used again."""
+        return not self._frames and self._parser.pending == 0 and self.alive
 
     # -- talk ---------------------------------------------------------------------------------------------------------
 

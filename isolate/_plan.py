@@ -68,6 +68,7 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
         "namespaces": namespaces,
         "unsandboxed": tier == "none",
         "no_namespaces": "this host runs the tier without namespaces; `fumehood doctor` says why and what to do",
+        "reuse": spec.reuse,
         "root": machine.root,
         "slot": slot,
         "host_pid": host_pid,
@@ -88,7 +89,8 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
         "backlog": 128,
         "net_per_call": False,
         "limits": {
-            "cpu_s": max(1, round(limits.cpu_s + 0.499)),
+            # Counts over the life of a process: a process of many calls is watched from outside instead.
+            "cpu_s": None if spec.reuse else max(1, round(limits.cpu_s + 0.499)),
             "processes": limits.processes,
             # Above /tmp's own size, which is to answer first; a sparse file of a terabyte ends here.
             "file_bytes": max(limits.tmp, limits.output, 16 << 30 if write else 0) + (1 << 20),

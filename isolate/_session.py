@@ -104,27 +104,30 @@ class Session:
 
     async def run(self) -> Ended:
         """Run the call to its end. Cancelling it kills the child."""
-        child, started = self._child, time.perf_counter()
+        child, started, keep = self._child, time.perf_counter(), False
+        before = child.figures() if self._spec.reuse else None
         child.used = True
         child.accept_frames_up_to(self._spec.limits.output + _FRAME_SLACK)
         drains = [asyncio.create_task(self._drain(name)) for name in ("stdout", "stderr") if getattr(child, name) is not None]
-        work = [asyncio.create_task(self._serve()), asyncio.create_task(_watch.watch(child, self._spec.limits, self._limit_hit))]
+        work = [asyncio.create_task(self._serve()), asyncio.create_task(_watch.watch(child, self._spec.limits, self._limit_hit, before[0] if before else 0.0))]
         try:
             await self._wait(work)
             wall = time.perf_counter() - started
             returned = self._seen.stopped is None and self._seen.said is not None and self._seen.said["t"] == "result"
             figures = child.figures() if returned else None
+            keep = returned and self._spec.reuse
             if not returned:
                 self._look_before_the_end()
         finally:
-            child.kill()
+            if not keep:
+                child.kill()
             for task in (*work, *self._requests):
                 task.cancel()
             await asyncio.gather(*work, *self._requests, return_exceptions=True)
         if figures is not None:
             # SIGKILL is sent: nothing of the tool runs any more. The caller need not wait until the kernel has taken it apart.
             self._drain_what_is_there()
-            self._figures = figures
+            self._figures = (figures[0] - (before[0] if before else 0.0), figures[1])
         else:
             self._seen.exit = await child.ended()
             if child.group is not None:

@@ -33,7 +33,8 @@ class ToolSpec:
 
     path: the module's file (kind "module"). argv: the program and its arguments (kind "command"). env: what may stand in the environment before
     the call (never a credential). doors: ports the broker serves inside, None for no network at all. masks: host paths to cover inside
-    grants. cwd: working folder inside.
+    grants. cwd: working folder inside. reuse: the process may serve later calls of the same principal and environment;
+    the one exception to a fresh process per call.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ToolSpec:
     doors: tuple[int, ...] | None = None
     masks: tuple[Path, ...] = ()
     cwd: str = "/tmp"
+    reuse: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,18 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _TREE_CAP = 4096  # processes looked at; RLIMIT_NPROC keeps a tree far below
 
 
-async def watch(child: Child, limits: Limits, hit: Callable[[str], None]) -> None:
-    """Call `hit("memory")` or `hit("cpu")` when the tree goes over; returns never (it is cancelled with the call)."""
+async def watch(child: Child, limits: Limits, hit: Callable[[str], None], cpu_before: float) -> None:
+    """Call `hit("memory")` or `hit("cpu")` when the tree goes over; returns never (it is cancelled with the call).
+
+    cpu_before: seconds that earlier calls of a reused process used.
+    """
     await asyncio.sleep(FIRST_LOOK_S)
     while True:
         memory, cpu = usage(child.pid)
         if child.group is None and memory > limits.memory:
             hit("memory")
             return
-        if cpu > limits.cpu_s:
+        if cpu - cpu_before > limits.cpu_s:
             hit("cpu")
             return
         await asyncio.sleep(EVERY_S)

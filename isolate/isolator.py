@@ -14,7 +14,7 @@ import os
 import random
 import time
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fumehood.isolate import _bpf
@@ -37,24 +37,42 @@ MAX_SPARES = 4
 """Parked children per tool: four keep up with a burst on two cores, more only cost memory."""
 
 
+MAX_KEPT = 8
+"""Processes of a `reuse` tool that wait for a later call of the same principal and environment."""
+RENEW_S = 3600.0  # a zygote's address layout and hash seed are every child's: start them afresh now and then
+IDLE_S = 900.0  # a tool nobody calls keeps no zygote for ever
+
+
 @dataclass(slots=True)
 class _Cage:
-    """One generation of one tool: its zygote and the children parked for it."""
+    """One generation of one tool: its zygote and the children parked for it.
+
+    demand: how many calls ran at once lately, decaying; as many spares are parked. waiting: calls that fork on demand right now.
+    """
 
     spec: ToolSpec
     stamp: tuple[Any, ...]
     zygote: ZygoteHandle
-    spares: collections.deque[Child]
+    born: float
+    used: float
+    spares: collections.deque[Child] = field(default_factory=collections.deque)
+    kept: dict[_Key, Child] = field(default_factory=dict)
     refill: asyncio.Task[None] | None = None
     running: int = 0
+    waiting: int = 0
+    demand: float = 1.0
     retired: bool = False
+
+
+_Key = tuple[str | None, tuple[tuple[str, str], ...]]
+"""What a kept process may serve: one principal, one environment."""
 
 
 class Isolator:
     """Runs tools in cages. An async context manager; closing it kills what still runs.
 
-    tier: "namespaces" or "landlock", as `tiers.find` found this machine to be able to. spares: children parked per tool after its first call
-    (0: none, every call forks on demand).
+    tier: "namespaces" or "landlock", as `tiers.find` found this machine to be able to. spares: children parked per tool after its first call, at
+    least; more while more calls run at once, MAX_SPARES at most (0: none, every call forks on demand).
     """
 
     def __init__(self, tier: Tier, *, machine: Machine | None = None, spares: int = 1) -> None:
@@ -80,46 +98,95 @@ class Isolator:
     def __repr__(self) -> str:
         return f"<Isolator {self.tier}, tools: {len(self._cages)}, children: {len(self._children)}>"
 
-    async def call(self, spec: ToolSpec, frame: CallFrame, services: Services, *, streams: Streams | None = None) -> Ended:
-        """Run one call of one tool in a fresh child.
+    async def call(
+        self,
+        spec: ToolSpec,
+        frame: CallFrame,
+        services: Services,
+        *,
+        streams: Streams | None = None,
+        principal: str | None = None,
+    ) -> Ended:
+        """Run one call of one tool in a fresh child; with `spec.reuse`, in a process that served this principal and environment before.
 
         Raises SandboxUnavailable when no cage can be built. Everything the tool can do wrong is in the result's verdict instead.
         """
         cage = await self._cage(spec)
         cage.running += 1
+        cage.demand = max(cage.demand * 0.95, float(cage.running))
+        cage.used = time.monotonic()
+        key: _Key = (principal, tuple(sorted(frame.env.items())))
         child: Child | None = None
+        keep = False
         started = time.perf_counter()
         try:
             try:
-                child = cage.spares.popleft() if cage.spares and streams is None else await self._fresh(cage, streams)
+                child = self._parked(cage, key) if streams is None else None
+                child = child or await self._on_demand(cage, streams)
             except _DidNotLoad as error:
                 return _not_started(error, time.perf_counter() - started)
-            return await Session(child, spec, frame, services).run()
+            ended = await Session(child, spec, frame, services).run()
+            keep = spec.reuse and streams is None and ended.verdict.outcome == "ok" and child.quiet
+            return ended
         finally:
             cage.running -= 1
-            if child is not None:
+            if child is not None and not (keep and self._keep(cage, key, child)):
                 self._later(self._discard(child))
             self._after_call(cage)
+
+    def _parked(self, cage: _Cage, key: _Key) -> Child | None:
+        """A child that waits for this call, if one does and is still alive (the kernel may have taken it for memory)."""
+        kept = cage.kept.pop(key, None)
+        waiting = [kept] if kept is not None else []
+        while waiting or cage.spares:
+            child = waiting.pop() if waiting else cage.spares.popleft()
+            if child.alive:
+                return child
+            self._later(self._discard(child))
+        return None
+
+    def _keep(self, cage: _Cage, key: _Key, child: Child) -> bool:
+        """Park a `reuse` tool's process for its key; the one that waited longest makes room."""
+        if cage.retired or self._closed:
+            return False
+        for old in list(cage.kept)[: max(0, len(cage.kept) - MAX_KEPT + 1)]:
+            self._later(self._discard(cage.kept.pop(old)))
+        if (present := cage.kept.pop(key, None)) is not None:
+            self._later(self._discard(present))
+        cage.kept[key] = child
+        return True
+
+    async def _on_demand(self, cage: _Cage, streams: Streams | None) -> Child:
+        cage.waiting += 1
+        try:
+            return await self._fresh(cage, streams)
+        finally:
+            cage.waiting -= 1
 
     # -- cages --------------------------------------------------------------------------------------------------------
 
     async def _cage(self, spec: ToolSpec) -> _Cage:
         lock = self._starting.setdefault(spec.name, asyncio.Lock())
         async with lock:  # one start at a time a tool; asyncio.Lock is fair
-            stamp = _stamp(spec)
+            stamp, now = _stamp(spec), time.monotonic()
             cage = self._cages.get(spec.name)
-            if cage is not None and cage.stamp == stamp and cage.spec == spec and cage.zygote.alive:
+            if cage is not None and cage.stamp == stamp and cage.spec == spec and cage.zygote.alive and now - cage.born < RENEW_S:
                 return cage
-            if cage is not None:
-                del self._cages[spec.name]
-                cage.retired = True
-                self._after_call(cage)
+            self._retire(spec.name)
+            for name in [name for name, other in self._cages.items() if other.running == 0 and now - other.used > IDLE_S]:
+                self._retire(name)
             await self._janitor.start()
             zygote = ZygoteHandle(self._plan(spec), self._machine.executable)
             await zygote.start()
-            cage = _Cage(spec, stamp, zygote, collections.deque())
-            self._cages[spec.name] = cage
+            cage = self._cages[spec.name] = _Cage(spec, stamp, zygote, now, now)
             return cage
+
+    def _retire(self, name: str) -> None:
+        """No new call goes to this generation; it ends with its last one."""
+        cage = self._cages.pop(name, None)
+        if cage is not None:
+            cage.retired = True
+            self._after_call(cage)
 
     def _plan(self, spec: ToolSpec) -> dict[str, Any]:
         namespaces = self.tier == "namespaces"
@@ -137,7 +204,7 @@ class Isolator:
         if cage.retired or self._closed:
             if cage.running == 0:
                 self._later(self._let_go(cage))
-        elif self._spares and (cage.refill is None or cage.refill.done()):
+        elif self._spares and not cage.spec.reuse and (cage.refill is None or cage.refill.done()):
             cage.refill = asyncio.create_task(self._refill(cage))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
@@ -147,7 +214,8 @@ class Isolator:
         task.add_done_callback(self._retiring.discard)
 
     async def _refill(self, cage: _Cage) -> None:
-        while len(cage.spares) < self._spares and not cage.retired and cage.zygote.alive:
+        # Whoever waits for a child of his own comes first; the last of them starts the refill again.
+        while len(cage.spares) < self._wanted(cage) and not cage.waiting and not cage.retired and cage.zygote.alive:
             try:
                 child = await self._fresh(cage, None)
             except (_DidNotLoad, SandboxUnavailable, ZygoteGone) as error:
@@ -155,10 +223,15 @@ class Isolator:
                 return
             cage.spares.append(child)
 
+    def _wanted(self, cage: _Cage) -> int:
+        return min(MAX_SPARES, max(self._spares, round(cage.demand)))
+
     async def _let_go(self, cage: _Cage) -> None:
         if cage.refill is not None:
             cage.refill.cancel()
             await asyncio.gather(cage.refill, return_exceptions=True)
+        cage.spares.extend(cage.kept.values())
+        cage.kept.clear()
         while cage.spares:
             await self._discard(cage.spares.popleft())
         await cage.zygote.close()
@@ -227,14 +300,20 @@ def _not_started(error: _DidNotLoad, wall: float) -> Ended:
 
 
 def _stamp(spec: ToolSpec) -> tuple[Any, ...]:
-    """What changes when the tool's own file changes."""
+    """What changes when the tool's file, or another Python file of its folder, changes: parked children hold the old code."""
     if spec.path is None:
         return ()
+    found = []
     try:
-        state = spec.path.stat()
+        spec.path.stat()
+        with os.scandir(spec.path.parent) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    state = entry.stat()
+                    found.append((entry.name, state.st_mtime_ns, state.st_size, state.st_ino))
     except OSError as error:
         raise SandboxUnavailable(f"tool {spec.name!r}: {spec.path}: {error.strerror}", hint="the file of `module` must exist") from error
-    return (state.st_mtime_ns, state.st_size, state.st_ino)
+    return tuple(sorted(found))
 
 
 def layer_table(layers: Mapping[str, tuple[str, str]]) -> dict[str, str]:

@@ -36,17 +36,23 @@ def serve_module(channel: Channel, path: str, tmp: str) -> None:
     function, failure = _load(path)
     _dummy_round(function)
     channel.send({"t": "ready", "error": failure})
-    call, _ = channel.receive()
-    os.environ.clear()
-    os.environ.update(call["env"])
-    time.tzset()
-    if function is None and call["env_late"]:
-        # The module may have read a credential while it was imported; those arrive only now.
-        function, failure = _load(path)
-    if function is None:
-        channel.send({"t": "error", **(failure or {})})
-        return
-    answer = _run(function, channel, call, tmp)
+    while True:
+        call, _ = channel.receive()
+        os.environ.clear()
+        os.environ.update(call["env"])
+        time.tzset()
+        if function is None and call["env_late"]:
+            # The module may have read a credential while it was imported; those arrive only now.
+            function, failure = _load(path)
+        if function is None:
+            channel.send({"t": "error", **(failure or {})})
+        else:
+            _answer(channel, _run(function, channel, call, tmp))
+        # One call is all a child serves, unless the operator said `reuse`. In either case it stays until it is killed: the host looks at our
+        # processes and our /tmp before it decides how the call ended.
+
+
+def _answer(channel: Channel, answer: Message) -> None:
     try:
         _refuse_deep(answer.get("value"))
         channel.send(answer)

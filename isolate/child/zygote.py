@@ -191,8 +191,6 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int) -> None:
         os.environ.update(plan["early_env"])
         if plan["tool"]["kind"] == "module":
             runtime.serve_module(channel, plan["tool"]["path"], plan["tmp"])
-            # Stay until killed: the host looks at our processes and our /tmp before it decides how the call ended.
-            channel.receive()
         else:
             _exec_command(channel, plan["tool"]["argv"])
         code = 0

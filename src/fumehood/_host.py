@@ -109,6 +109,11 @@ class Host:
             return "landlock"  # and every call will say what is missing
         return found
 
+    @property
+    def tier(self) -> Tier:
+        """The tier that calls run in."""
+        return self._isolator.tier
+
     # -- calls --------------------------------------------------------------------------------------------------------
 
     async def call(self, tool: str, input: Any = None, *, execution_id: str | None = None, principal: str | None = None) -> CallResult:
@@ -127,7 +132,7 @@ class Host:
         if fault is not None:
             return await self._refused(call_id, execution_id, tool, *fault, principal)
         env, late = call_environment(config, self.config)
-        spec = tool_spec(tool, config, self.config, doors=self._doors)
+        spec = tool_spec(tool, config, self.config, doors=self.has_doors)
         return await self._run(
             spec,
             CallFrame(call_id, input, env, late),
@@ -180,7 +185,7 @@ class Host:
             read=tuple(Path(path) for path in read),
             write=tuple(writable),
             limits=limits or RUN_LIMITS,
-            doors=tuple(sorted({rule.port for rule in rules})) if rules and self._doors else None,
+            doors=tuple(sorted({rule.port for rule in rules})) if rules and self.has_doors else None,
             masks=self.config.never_visible,
             cwd=str(cwd.resolve()) if granted else "/tmp",
         )
@@ -203,7 +208,7 @@ class Host:
         )
 
     @property
-    def _doors(self) -> bool:
+    def has_doors(self) -> bool:
         """Whether programs inside reach the broker by ordinary sockets."""
         from fumehood.broker import BrokerCall
 
@@ -248,7 +253,7 @@ class Host:
             )  # fmt: skip
             try:
                 try:
-                    ended = await self._isolator.call(spec, frame, services, streams=streams)
+                    ended = await self._isolator.call(spec, frame, services, streams=streams, principal=principal)
                     result = self._result(frame, spec, ended, network, execution_id)
                 except SandboxUnavailable as error:
                     result = self._unavailable(frame, spec, error, execution_id)

@@ -29,6 +29,7 @@ def tool_spec(name: str, tool: ToolConfig, config: Config, *, doors: bool) -> To
         preload=tuple(tool.preload),
         doors=ports,
         masks=config.never_visible,
+        reuse=tool.reuse,
     )
 
 
