@@ -225,6 +225,17 @@ class ContentStore:
                 ).fetchall()
         return [StoredContent(*row) for row in rows]
 
+    def ages(self) -> list[tuple[StoredContent, float]]:
+        """Everything stored with the time of its latest put, in seconds since the epoch."""
+        query = (
+            "SELECT o.address, o.size, o.media_type, max(w.put_at) FROM objects o JOIN owners w "
+            "USING (address) "
+            "GROUP BY o.address ORDER BY o.address"
+        )
+        with mapped(self.path), self._lock:
+            rows = self._index.execute(query).fetchall()
+        return [(StoredContent(*row[:3]), row[3]) for row in rows]
+
     # -- erasing ---------------------------------------------------------------------------------------------
 
     def drop(self, address: str, *, owner: str) -> bool:

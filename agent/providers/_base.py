@@ -1,0 +1,227 @@
+"""The part of a provider that is the same for every vendor: checks, one HTTP exchange, errors.
+
+Guarantees: complete and stream both guard, check capabilities, strip framework fields and only then build a
+body (R031, R150, R183); an answer of 400 and more, a broken body or a stream that ends early is a
+ProviderError that says whether to try again, never half an answer. The key is sent in the header that the
+vendor wants and stands in no error text. A mapping is four pure methods; it sees no socket.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from fumehood.agent._capabilities import Table, assert_request_supported, capabilities_of
+from fumehood.agent._errors import ProviderError
+from fumehood.agent._guard import guard_request
+from fumehood.agent._parts import Capabilities, Request, strip_framework_fields
+from fumehood.agent._response import Response
+from fumehood.agent.providers._sse import SseEvent, SseParser
+from fumehood.agent.providers._types import Chunk, HttpRequest, ModelHttp
+from fumehood.agent.providers._wire import WireNames, wire_bytes, wire_request
+
+RETRYABLE: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+MAX_ERROR_CHARS: Final = 500
+"""How much of a vendor's error text is repeated. It is the vendor's, so it is cut and shown as data."""
+
+
+class StreamDecoder(Protocol):
+    """Turns a vendor's events into chunks, and into the same response that `complete` would have given."""
+
+    def feed(self, event: SseEvent) -> Iterator[Chunk]: ...
+    def finish(self) -> Response | None: ...
+
+
+class HttpProvider(ABC):
+    """A provider over HTTP.
+
+    http: the way out, from the host. api_key: None when the broker injects it. base_url: the vendor's own by
+    default; another one declares no media (R160). capabilities: the operator's word, which wins (R161).
+    extra_body: more keys for every request, the vendor's names.
+    """
+
+    default_url: str
+    table: Table
+    vendor: str
+
+    def __init__(
+        self,
+        http: ModelHttp,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        capabilities: Capabilities | Mapping[str, Any] | None = None,
+        max_tokens: int = 8_192,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._http = http
+        self._model = model
+        self._api_key = api_key
+        self._url = (base_url or self.default_url).rstrip("/")
+        configured = (
+            capabilities
+            if capabilities is None or isinstance(capabilities, Capabilities)
+            else Capabilities.model_validate(capabilities)
+        )
+        self._capabilities = capabilities_of(
+            self.table, model, own_url=self._url == self.default_url.rstrip("/"), configured=configured
+        )
+        self._max_tokens = max_tokens
+        self._extra = dict(extra_body or {})
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._model} at {self._url}>"
+
+    @property
+    def name(self) -> str:
+        """The vendor's name, as reasoning and opaque parts carry it."""
+        return self.vendor
+
+    @property
+    def model(self) -> str:
+        """The model's id."""
+        return self._model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this model takes here."""
+        return self._capabilities
+
+    def render(self, request: Request, *, stream: bool = False) -> dict[str, Any]:
+        """The body that would go on the wire; nothing is sent. Raises: GuardError."""
+        ready, names = self._ready(request)
+        return {**self.encode(ready, names, stream=stream), **self._extra}
+
+    async def complete(self, request: Request) -> Response:
+        """One answer. Raises: GuardError before anything is sent; ProviderError."""
+        ready, names = self._ready(request)
+        body = wire_bytes({**self.encode(ready, names, stream=False), **self._extra})
+        reply = await self._http.send(HttpRequest("POST", self.url(stream=False), self._headers(), body))
+        if reply.status >= 400:
+            raise self._refused(reply.status, reply.body)
+        return self._decoded(reply.body, names)
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        """The answer in chunks, the last with the whole response. Raises: as `complete`."""
+        ready, names = self._ready(request)
+        body = wire_bytes({**self.encode(ready, names, stream=True), **self._extra})
+        asked = HttpRequest(
+            "POST", self.url(stream=True), (*self._headers(), ("accept", "text/event-stream")), body
+        )
+        async with self._http.stream(asked) as reply:
+            if reply.status >= 400:
+                raise self._refused(reply.status, b"".join([piece async for piece in reply]))
+            decoder = self.decoder(names)
+            parser = SseParser()
+            async for piece in reply:
+                for event in parser.feed(piece):
+                    for chunk in self._fed(decoder, event):
+                        yield chunk
+            for event in parser.feed(b"", final=True):
+                for chunk in self._fed(decoder, event):
+                    yield chunk
+        response = decoder.finish()
+        if response is None:
+            raise ProviderError(f"{self.vendor}: the stream ended before the answer did", retryable=True)
+        yield Chunk(response=response)
+
+    # -- what a vendor's mapping says ------------------------------------------------------------------------
+
+    @abstractmethod
+    def encode(self, request: Request, names: WireNames, *, stream: bool) -> dict[str, Any]:
+        """The request's body on the vendor's wire."""
+
+    @abstractmethod
+    def decode(self, body: Mapping[str, Any], names: WireNames) -> Response:
+        """The vendor's whole answer."""
+
+    @abstractmethod
+    def decoder(self, names: WireNames) -> StreamDecoder:
+        """A decoder for one stream."""
+
+    @abstractmethod
+    def url(self, *, stream: bool) -> str:
+        """Where the request goes."""
+
+    @abstractmethod
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """The vendor's own headers, with the key when there is one."""
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _ready(self, request: Request) -> tuple[Request, WireNames]:
+        # References are data by now, so the inline caps no longer apply; everything else is checked again for
+        # direct callers.
+        guarded = guard_request(request, max_inline_bytes=None, max_inline_total_bytes=None)
+        assert_request_supported(guarded, self._capabilities, can_resolve=False)
+        kept = _with_resolved_reasoning(guarded, request)
+        bare = kept.model_copy(update={"messages": strip_framework_fields(kept.messages)})
+        return wire_request(bare), WireNames.of(bare)
+
+    def _headers(self) -> tuple[tuple[str, str], ...]:
+        return (("content-type", "application/json"), *self.headers())
+
+    def _decoded(self, raw: bytes, names: WireNames) -> Response:
+        try:
+            return self.decode(json.loads(raw), names)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+            raise ProviderError(
+                f"{self.vendor}: the answer is not one ({type(error).__name__}: {error})", retryable=True
+            ) from error
+
+    def _fed(self, decoder: StreamDecoder, event: SseEvent) -> Iterator[Chunk]:
+        try:
+            yield from decoder.feed(event)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+            raise ProviderError(
+                (f"{self.vendor}: an event of the stream is not one ({type(error).__name__}: {error})"),
+                retryable=True,
+            ) from error
+
+    def _refused(self, status: int, raw: bytes) -> ProviderError:
+        return ProviderError(
+            f"{self.vendor} answered {status}: {_error_text(raw)}",
+            status=status,
+            retryable=status in RETRYABLE,
+        )
+
+
+def _with_resolved_reasoning(guarded: Request, original: Request) -> Request:
+    """The guard takes readable reasoning off, whoever wrote it; here it comes from `carry_reasoning`, so it
+    goes back on.
+
+    A caller could only write there what the model itself is about to read as its own words, and the vendor's
+    signature refuses a forgery.
+    """
+    messages = tuple(
+        after
+        if isinstance(after.content, (str, dict)) or isinstance(before.content, (str, dict))
+        else after.model_copy(
+            update={
+                "content": tuple(
+                    old if old.type == "reasoning" else new
+                    for new, old in zip(after.content, before.content, strict=True)
+                )
+            }
+        )
+        for after, before in zip(guarded.messages, original.messages, strict=True)
+    )
+    return guarded.model_copy(update={"messages": messages})
+
+
+def _error_text(raw: bytes) -> str:
+    text = raw[: 64 * 1024].decode("utf-8", "replace")
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    if isinstance(body, list) and body:
+        body = body[0]
+    error = body.get("error") if isinstance(body, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    shown = message if isinstance(message, str) else text
+    shown = "".join(c if c.isprintable() else " " for c in shown).strip()
+    return shown if len(shown) <= MAX_ERROR_CHARS else f"{shown[:MAX_ERROR_CHARS]}..."

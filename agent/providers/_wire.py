@@ -1,0 +1,244 @@
+"""What the vendors' mappings share: wire names, call ids, failed calls, fenced media, and JSON bytes.
+
+Guarantees: a tool name that a vendor would refuse becomes one that it takes, and comes back as it was; ids
+that are empty or used twice get unique wire ids, paired with their results by an ordered walk (R197, R482);
+untrusted media stand between the fence's open and close wherever they are moved (R055); what is still
+tainted, unresolved or not JSON never reaches a wire. Pure functions; no I/O.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fumehood.agent._canonical import clean_text
+from fumehood.agent._errors import MessageStructureError, UnresolvedContentError, UntrustedContentError
+from fumehood.agent._fence import FENCE_CLOSE, fence_open
+from fumehood.agent._parts import (
+    AudioPart,
+    DataSource,
+    FilePart,
+    ImagePart,
+    MediaPart,
+    Message,
+    Part,
+    Request,
+    ResultPart,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+)
+from fumehood.agent._response import FAILURE_SENTENCES, failure_of
+
+_WIRE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+"""What all four wires take as a tool's name."""
+
+CAPTION_CHARS: Final = 500
+"""A text before an image in a result is repeated beside the image, where the wire moves the image
+away, up to this length.
+"""
+
+
+class WireNames:
+    """Tool names as they stand on the wire, and back."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._wire: dict[str, str] = {}
+        self._back: dict[str, str] = {}
+        wanted = list(dict.fromkeys(names))
+        # Names that need no change first, so that none of them loses its own name to a changed one.
+        for name in sorted(wanted, key=lambda name: not _WIRE_NAME.fullmatch(name)):
+            wire = name if _WIRE_NAME.fullmatch(name) else self._made_up(name)
+            self._wire[name] = wire
+            self._back[wire] = name
+
+    @classmethod
+    def of(cls, request: Request) -> WireNames:
+        """The names of a request's tools and calls."""
+        names = [tool.name for tool in request.tools or ()]
+        for message in request.messages:
+            for part in parts_of(message):
+                if isinstance(part, ToolUsePart) or (isinstance(part, ToolResultPart) and part.name):
+                    names.append(str(part.name))
+        return cls(names)
+
+    def _made_up(self, name: str) -> str:
+        plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+        plain = plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"
+        if len(plain) <= 64 and plain not in self._back:
+            return plain
+        return f"{plain[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+    def to_wire(self, name: str) -> str:
+        """The name that the vendor sees."""
+        return self._wire.get(name) or self._made_up(name)
+
+    def from_wire(self, name: str) -> str:
+        """The tool that the vendor means; a name nobody offered comes back as it is."""
+        return self._back.get(name, name)
+
+
+def parts_of(message: Message) -> Sequence[Part]:
+    """A message's parts, a string as one text part. For mappings; others use `messages.to_parts`."""
+    content = message.content
+    if isinstance(content, (str, dict)):
+        return (TextPart(text=content),)
+    return content
+
+
+def wire_request(request: Request) -> Request:
+    """The request with unique call ids, results paired to them, and failed calls told as text (R182).
+
+    A result without its call's name gets it (R171).
+    """
+    seen: set[str] = set()
+    open_calls: dict[str, list[ToolUsePart]] = {}
+    failed: set[str] = set()
+    messages = []
+    for at, message in enumerate(request.messages):
+        made: list[Part] = []
+        changed = False
+        for index, part in enumerate(parts_of(message)):
+            new: Part = part
+            if isinstance(part, ToolUsePart):
+                wire_id = part.id if part.id and part.id not in seen else f"call_{at}_{index}"
+                seen.add(wire_id)
+                call = part if wire_id == part.id else part.model_copy(update={"id": wire_id})
+                open_calls.setdefault(part.id, []).append(call)
+                new = call
+                if (reason := failure_of(part.input)) is not None:
+                    failed.add(wire_id)
+                    new = TextPart(
+                        text=(
+                            f"[A call to {part.name} was not run: {FAILURE_SENTENCES.get(reason, reason)}.]"
+                        )
+                    )
+            elif isinstance(part, ToolResultPart):
+                waiting = open_calls.get(part.tool_use_id)
+                if waiting:
+                    call = waiting.pop(0)
+                    new = part.model_copy(update={"tool_use_id": call.id, "name": part.name or call.name})
+                    if call.id in failed:
+                        new = TextPart(text=result_text(part))
+            changed = changed or new is not part
+            made.append(new)
+        if changed and message.role == "user":
+            # Vendors want results first; a result that became text must not stand between two others.
+            made.sort(key=lambda item: not isinstance(item, ToolResultPart))
+        messages.append(message.model_copy(update={"content": tuple(made)}) if changed else message)
+    return request.model_copy(update={"messages": tuple(messages)})
+
+
+def plain(text: object) -> str:
+    """Text that may stand on a wire. Raises: UntrustedContentError when it is still marked."""
+    if not isinstance(text, str):
+        raise UntrustedContentError(
+            "", "tainted text came to a provider without the guard", hint="call guard_request first"
+        )
+    return text
+
+
+def media_data(part: MediaPart) -> str:
+    """The base64 of a media part. Raises: UnresolvedContentError for a reference."""
+    if not isinstance(part.source, DataSource):
+        raise UnresolvedContentError(
+            "", f"{part.source.ref.address} came to a provider unresolved", hint="resolve references first"
+        )
+    return part.source.data
+
+
+def bracketed(part: MediaPart) -> list[TextPart | MediaPart]:
+    """The media part, between the fence's tags when it is untrusted (R051). The mark itself stays
+    behind (R054).
+    """
+    if part.untrusted is None:
+        return [part]
+    bare: MediaPart = part.model_copy(update={"untrusted": None, "name": None})
+    return [TextPart(text=fence_open(part.untrusted.origin)), bare, TextPart(text=FENCE_CLOSE)]
+
+
+fence_untrusted_media = bracketed
+
+
+def result_parts(part: ToolResultPart) -> tuple[ResultPart, ...]:
+    """A result's content as parts."""
+    if isinstance(part.content, (str, dict)):
+        return (TextPart(text=part.content),) if part.content else ()
+    return part.content
+
+
+def result_text(part: ToolResultPart) -> str:
+    """A result's text for wires whose results are text only, with a marker where each media part stood."""
+    lines = []
+    number = 0
+    for inner in result_parts(part):
+        if isinstance(inner, TextPart):
+            lines.append(plain(inner.text))
+        else:
+            number += 1
+            lines.append(f"[{inner.type} {number} of this result follows below]")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedMedia:
+    """Media that a wire moves out of a result: a header that says whose they are, then captions,
+    fences and media in order.
+    """
+
+    parts: tuple[TextPart | MediaPart, ...]
+
+
+def moved_media(part: ToolResultPart, wire_name: str) -> MovedMedia | None:
+    """What of a result has to travel beside it, or None (R055, R169, R170)."""
+    inner = result_parts(part)
+    if not any(isinstance(item, (ImagePart, AudioPart, FilePart)) for item in inner):
+        return None
+    moved: list[TextPart | MediaPart] = [
+        TextPart(text=f"Media returned by the tool call {part.tool_use_id} ({wire_name}):")
+    ]
+    caption: TextPart | None = None
+    for item in inner:
+        if isinstance(item, TextPart):
+            caption = item
+            continue
+        if caption is not None and len(plain(caption.text)) <= CAPTION_CHARS:
+            moved.append(caption)
+        caption = None
+        moved.extend(bracketed(item))
+    return MovedMedia(tuple(moved))
+
+
+def system_text(request: Request) -> str | None:
+    """The system prompt and the system messages as one text, for vendors with one field for it (R087)."""
+    texts = [plain(request.system)] if request.system else []
+    for message in request.messages:
+        if message.role == "system":
+            texts.append(
+                "".join(plain(part.text) for part in parts_of(message) if isinstance(part, TextPart))
+            )
+    joined = "\n\n".join(text for text in texts if text)
+    return joined or None
+
+
+def object_input(value: object) -> dict[str, Any]:
+    """A call's input for vendors that take objects only."""
+    return value if isinstance(value, dict) else {"input": value}
+
+
+def wire_bytes(body: Mapping[str, Any]) -> bytes:
+    """The JSON bytes of a request body: UTF-8, keys in the order given. Raises: MessageStructureError."""
+    try:
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MessageStructureError(
+            "", f"the request cannot be written as JSON ({type(error).__name__}: {error})"
+        ) from error
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        return clean_text(text).encode("utf-8")

@@ -1,0 +1,286 @@
+"""Anthropic Messages: the canonical request as content blocks, and back.
+
+Guarantees: blocks go in message order and are never regrouped (R181); thinking blocks go back with text and
+signature as they came, redacted ones with their data (R172); an unknown block goes back unchanged. Thinking
+is asked for only when configured (R179). The vendor's rules on thinking are from its documentation and were
+not tried live (R466). Source: Messages API reference, version header 2023-06-01.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from fumehood.agent._capabilities import ANTHROPIC
+from fumehood.agent._errors import ProviderError
+from fumehood.agent._media import decode_base64
+from fumehood.agent._parts import (
+    AudioPart,
+    FilePart,
+    ImagePart,
+    MediaPart,
+    OpaquePart,
+    Part,
+    ReasoningPart,
+    Request,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+)
+from fumehood.agent._response import Block, Reasoning, Response, ToolCall, Usage, parse_arguments, response_of
+from fumehood.agent.providers._base import HttpProvider, StreamDecoder
+from fumehood.agent.providers._sse import SseEvent
+from fumehood.agent.providers._types import Chunk, ModelHttp, ToolDelta
+from fumehood.agent.providers._wire import (
+    WireNames,
+    bracketed,
+    media_data,
+    object_input,
+    parts_of,
+    plain,
+    result_parts,
+    system_text,
+)
+
+VERSION: Final = "2023-06-01"
+
+
+class AnthropicProvider(HttpProvider):
+    """Anthropic's models. thinking: the request's `thinking` object, passed through as it is; None
+    sends none.
+    """
+
+    default_url = "https://api.anthropic.com"
+    table = ANTHROPIC
+    vendor = "anthropic"
+
+    def __init__(
+        self, http: ModelHttp, model: str, *, thinking: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        super().__init__(http, model, **options)
+        self._thinking = thinking
+
+    def url(self, *, stream: bool) -> str:
+        return f"{self._url}/v1/messages"
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        key = () if self._api_key is None else (("x-api-key", self._api_key),)
+        return (("anthropic-version", VERSION), *key)
+
+    def encode(self, request: Request, names: WireNames, *, stream: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self._model, "max_tokens": self._max_tokens}
+        if (system := system_text(request)) is not None:
+            body["system"] = system
+        body["messages"] = []
+        for message in request.messages:
+            if message.role == "system":
+                continue
+            if isinstance(message.content, str):
+                content: Any = message.content
+            else:
+                content = [block for part in parts_of(message) for block in _blocks(part, names)]
+            if content:  # silence has no form on this wire (R084)
+                body["messages"].append({"role": message.role, "content": content})
+        if request.tools:
+            body["tools"] = [
+                {
+                    "name": names.to_wire(tool.name),
+                    "description": tool.description,
+                    "input_schema": tool.input_schema,
+                }
+                for tool in request.tools
+            ]
+        if self._thinking is not None:
+            body["thinking"] = dict(self._thinking)
+        if stream:
+            body["stream"] = True
+        return body
+
+    def decode(self, body: Mapping[str, Any], names: WireNames) -> Response:
+        stop = _stop(body.get("stop_reason"))
+        found = body["content"]
+        blocks = [
+            self._block(block, names, cut_off=stop == "max_tokens" and block is found[-1]) for block in found
+        ]
+        return response_of(blocks, stop, _usage(body.get("usage") or {}))
+
+    def decoder(self, names: WireNames) -> StreamDecoder:
+        return _Decoder(self, names)
+
+    def _block(self, block: Mapping[str, Any], names: WireNames, *, cut_off: bool) -> Block:
+        match block["type"]:
+            case "text":
+                return str(block["text"])
+            case "thinking":
+                # The display that was asked for is the vendor's own label of what comes back (R306).
+                kind = "summary" if (self._thinking or {}).get("display") == "summarized" else "text"
+                return Reasoning(kind, self.vendor, block["thinking"], block.get("signature"))  # type: ignore[arg-type]
+            case "redacted_thinking":
+                return Reasoning("redacted", self.vendor, None, block["data"])
+            case "tool_use":
+                raw = block["input"]
+                value, failure = parse_arguments(
+                    raw if isinstance(raw, str) else json.dumps(raw), cut_off=cut_off
+                )
+                return ToolCall(block["id"], names.from_wire(block["name"]), value, arguments_failure=failure)
+            case _:
+                return OpaquePart(provider=self.vendor, block=dict(block))
+
+
+def _blocks(part: Part, names: WireNames) -> list[dict[str, Any]]:
+    match part:
+        case TextPart():
+            return [{"type": "text", "text": plain(part.text)}] if part.text else []
+        case ImagePart() | AudioPart() | FilePart():
+            return [block for item in bracketed(part) for block in _content(item)]
+        case ToolUsePart():
+            meta = (part.provider_meta or {}).get("anthropic", {})
+            return [
+                {
+                    "type": "tool_use",
+                    "id": part.id,
+                    "name": names.to_wire(part.name),
+                    "input": object_input(part.input),
+                    **meta,
+                }
+            ]
+        case ToolResultPart():
+            return [_result(part)]
+        case ReasoningPart(provider="anthropic", kind="redacted", signature=str(data)):
+            return [{"type": "redacted_thinking", "data": data}]
+        case ReasoningPart(provider="anthropic", signature=str(signature)):
+            return [{"type": "thinking", "thinking": part.text or "", "signature": signature}]
+        case OpaquePart(provider="anthropic"):
+            return [part.block]
+        case _:
+            return []  # another vendor's block, or thinking without a signature: neither may be sent here
+
+
+def _result(part: ToolResultPart) -> dict[str, Any]:
+    if isinstance(part.content, str):
+        content: Any = part.content
+    else:
+        content = [
+            block
+            for inner in result_parts(part)
+            for item in (bracketed(inner) if not isinstance(inner, TextPart) else [inner])
+            for block in _content(item)
+        ]
+    made = {"type": "tool_result", "tool_use_id": part.tool_use_id, "content": content}
+    return {**made, "is_error": True} if part.is_error else made
+
+
+def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
+    if isinstance(part, TextPart):
+        return [{"type": "text", "text": plain(part.text)}] if part.text else []
+    data = media_data(part)
+    if isinstance(part, ImagePart):
+        return [{"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": data}}]
+    source: dict[str, Any] = {"type": "base64", "media_type": part.media_type, "data": data}
+    if part.media_type == "text/plain":
+        source = {
+            "type": "text",
+            "media_type": "text/plain",
+            "data": decode_base64(data).decode("utf-8", "replace"),
+        }
+    title = {"title": part.name} if part.name else {}
+    return [{"type": "document", "source": source, **title}]
+
+
+def _stop(reason: object) -> str:
+    return reason if isinstance(reason, str) else "end_turn"
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    return Usage(
+        input_tokens=usage.get("input_tokens") or 0,
+        output_tokens=usage.get("output_tokens") or 0,
+        cached_input_tokens=usage.get("cache_read_input_tokens") or 0,
+    )
+
+
+class _Decoder:
+    """One stream. Blocks are kept by index and count only once the vendor closed them."""
+
+    def __init__(self, provider: AnthropicProvider, names: WireNames) -> None:
+        self._provider = provider
+        self._names = names
+        self._open: dict[int, dict[str, Any]] = {}
+        self._json: dict[int, list[str]] = {}
+        self._done: dict[int, dict[str, Any]] = {}
+        self._calls: dict[int, int] = {}
+        self._usage: dict[str, Any] = {}
+        self._stop: object = None
+        self._ended = False
+
+    def feed(self, event: SseEvent) -> Iterator[Chunk]:
+        data = json.loads(event.data)
+        match data["type"]:
+            case "message_start":
+                self._usage.update(data["message"].get("usage") or {})
+            case "content_block_start":
+                index, block = data["index"], dict(data["content_block"])
+                self._open[index] = block
+                self._json[index] = []
+                if block["type"] == "tool_use":
+                    self._calls[index] = len(self._calls)
+                    name = self._names.from_wire(block["name"])
+                    yield Chunk(tool_delta=ToolDelta(self._calls[index], block["id"], name))
+                elif block["type"] == "text" and block.get("text"):
+                    yield Chunk(text_delta=block["text"])
+            case "content_block_delta":
+                yield from self._delta(data["index"], data["delta"])
+            case "content_block_stop":
+                self._close(data["index"])
+            case "message_delta":
+                self._stop = data["delta"].get("stop_reason", self._stop)
+                self._usage.update({k: v for k, v in (data.get("usage") or {}).items() if v is not None})
+            case "message_stop":
+                self._ended = True
+            case "error":
+                error = data.get("error") or {}
+                kind = error.get("type")
+                retryable = kind in ("overloaded_error", "api_error", "rate_limit_error")
+                raise ProviderError(
+                    f"anthropic: {kind}: {str(error.get('message'))[:500]}", retryable=retryable
+                )
+            case _:
+                pass  # ping, and events this code has no name for yet
+
+    def _delta(self, index: int, delta: Mapping[str, Any]) -> Iterator[Chunk]:
+        block = self._open[index]
+        match delta["type"]:
+            case "text_delta":
+                block["text"] = block.get("text", "") + delta["text"]
+                yield Chunk(text_delta=delta["text"])
+            case "thinking_delta":
+                block["thinking"] = block.get("thinking", "") + delta["thinking"]
+                yield Chunk(reasoning_delta=delta["thinking"])
+            case "signature_delta":
+                block["signature"] = block.get("signature", "") + delta["signature"]
+            case "input_json_delta":
+                self._json[index].append(delta["partial_json"])
+                if index in self._calls:
+                    yield Chunk(tool_delta=ToolDelta(self._calls[index], fragment=delta["partial_json"]))
+            case _:
+                pass
+
+    def _close(self, index: int) -> None:
+        block = self._open.pop(index)
+        text = "".join(self._json.pop(index))
+        if text and "input" in block:
+            # A call's text is judged later, with the stop reason at hand; another block's input is the
+            # vendor's own JSON.
+            block["input"] = text if block["type"] == "tool_use" else json.loads(text)
+        self._done[index] = block
+
+    def finish(self) -> Response | None:
+        if not self._ended:
+            return None
+        for index in list(self._open):
+            self._close(index)
+        content = [self._done[index] for index in sorted(self._done)]
+        return self._provider.decode(
+            {"content": content, "stop_reason": self._stop, "usage": self._usage}, self._names
+        )
