@@ -14,7 +14,6 @@ NOT_YET: dict[str, str] = {
     "tools.*.mcp": "MCP servers as tools",
     "tools.*.script": "scripts in the WASM sandbox",
     'tools.*.mode = "audit"': "audit mode",
-    "tools.*.reuse = true": "processes that serve more than one call",
     "tools.*.returns_media = true": "tool output read as media (ctx.put works)",
     'tools.*.approval = "always"': "approval by a person",
     'tools.*.retention = "requery"': "retention of results",

@@ -77,7 +77,7 @@ def test_all_faults_of_a_file_come_out_at_once_and_in_its_order() -> None:
         "tools.hello.private[0]",
         "tools.hello.env.LD_PRELOAD",
         "tools.hello.env.TOKEN.secret",
-        "tools.hello.reuse",
+        "tools.hello.retention",
         'tools."say hello"',
         'tools."say hello".memory',
     ]

@@ -227,7 +227,6 @@ def test_the_same_file_is_refused_for_every_entry_that_nothing_enforces_yet(base
         "tools.metrics.egress[2]",
         "tools.metrics.egress[3]",
         "tools.metrics.mode",
-        "tools.metrics.reuse",
         "tools.metrics.returns_media",
         "tools.metrics.approval",
         "tools.metrics.retention",
