@@ -99,7 +99,11 @@ def create_llm_effect(
         raise AgentLoopConfigError("on_tool_delta needs stream=True; a whole answer has no pieces")
     declared = provider.capabilities
     if capabilities is not None:
-        declared = capabilities if isinstance(capabilities, Capabilities) else Capabilities.model_validate(capabilities)
+        declared = (
+            capabilities
+            if isinstance(capabilities, Capabilities)
+            else Capabilities.model_validate(capabilities)
+        )
     settings = _Settings(
         provider,
         resolve_content,
@@ -131,7 +135,9 @@ def parse_request(request: Request | Mapping[str, Any]) -> Request:
     if isinstance(request, Request):
         return request
     try:
-        return Request.model_validate(guard_request(request, max_inline_bytes=None, max_inline_total_bytes=None))
+        return Request.model_validate(
+            guard_request(request, max_inline_bytes=None, max_inline_total_bytes=None)
+        )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise MessageStructureError(".".join(map(str, first["loc"])), first["msg"]) from error
@@ -151,7 +157,11 @@ async def _call(settings: _Settings, request: Request, context: EffectContext) -
     bare = resolved.model_copy(update={"messages": strip_framework_fields(resolved.messages)})
     if context.attempt > 1 and settings.on_tool_reset is not None:
         settings.on_tool_reset()
-    response = await _streamed(settings, bare, context) if settings.stream else await settings.provider.complete(bare)
+    response = (
+        await _streamed(settings, bare, context)
+        if settings.stream
+        else await settings.provider.complete(bare)
+    )
     recorded, captured = await capture_reasoning(
         response, settings.reasoning, execution_id=context.execution_id, context=context
     )
@@ -165,7 +175,8 @@ async def _call(settings: _Settings, request: Request, context: EffectContext) -
         )
         if context.emit is None:
             raise AgentLoopConfigError(
-                "reasoning is captured, but nobody records that it was", hint="give the context an `emit`, such as the log's record"
+                "reasoning is captured, but nobody records that it was",
+                hint="give the context an `emit`, such as the log's record",
             )
         await context.emit("LLM_REASONING_CAPTURED", payload)
     return settings.parse(recorded)
@@ -179,7 +190,9 @@ async def _streamed(settings: _Settings, request: Request, context: EffectContex
         if chunk.reasoning_delta and settings.reasoning.live and context.on_reasoning_delta is not None:
             # A channel of its own, and marked: nobody who listens for text hears reasoning by accident (R381,
             # R382).
-            context.on_reasoning_delta({"reasoning": tainted(chunk.reasoning_delta, f"llm-reasoning:{context.step_id}")})
+            context.on_reasoning_delta(
+                {"reasoning": tainted(chunk.reasoning_delta, f"llm-reasoning:{context.step_id}")}
+            )
         if chunk.tool_delta is not None and settings.on_tool_delta is not None:
             settings.on_tool_delta(chunk.tool_delta)
         response = chunk.response or response
@@ -209,8 +222,10 @@ async def collect_stream(
     return response
 
 
-UNKEPT_WARNING: Final = "reasoning of %s is not kept for audit, only signatures for continuation; configure "
+UNKEPT_WARNING: Final = (
+    "reasoning of %s is not kept for audit, only signatures for continuation; configure "
     "observability.reasoning.store"
+)
 """What a boot check says of an effect whose provider returns reasoning and which has no store
 (R163, R408).
 """
@@ -220,7 +235,8 @@ def warn_unkept_reasoning(effect_id: str, provider: Provider, reasoning: Reasoni
     """Log the warning for one effect, once per call; True when it was due. An effect that set
     `capture=False` itself is not warned of.
     """
-    if not provider.capabilities.reasoning or (reasoning is not None and (reasoning.store is not None or reasoning.capture is False)):
+    kept = reasoning is not None and (reasoning.store is not None or reasoning.capture is False)
+    if kept or not provider.capabilities.reasoning:
         return False
     logger.warning(UNKEPT_WARNING, effect_id)
     return True
