@@ -95,7 +95,7 @@ def _namespaces(plan: dict[str, Any], channel: socket.socket) -> dict[str, Statu
     done: dict[str, Status] = {}
     with _step("mount"):
         _uapi_proc.unshare(_uapi_proc.CLONE_NEWNS)
-        me = user.open_self()
+        me, kernel_limits = user.open_self(), user.open_limits()
         mount.private_places(plan)
         done["mount"] = (FULL, "")
     with _step("proc"):
@@ -106,8 +106,10 @@ def _namespaces(plan: dict[str, Any], channel: socket.socket) -> dict[str, Statu
         own_net = plan["doors"] is not None or plan["net_per_call"]
         _uapi_proc.unshare(flags | (_uapi_proc.CLONE_NEWNET if own_net else 0))
         user.write_maps(me, user.INSIDE, uid, gid)
+        done["user"] = user.forbid_more(kernel_limits)
         os.close(me)
-        done["user"] = done["ipc"] = done["pid"] = done["uts"] = done["cgroup-ns"] = (FULL, "")
+        os.close(kernel_limits)
+        done["ipc"] = done["pid"] = done["uts"] = done["cgroup-ns"] = (FULL, "")
     with _step("net"):
         if plan["doors"] is not None:
             net.open_doors(channel, plan["doors"], plan["backlog"])

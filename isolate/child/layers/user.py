@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from .. import _uapi_mount, _uapi_proc
-from . import FULL, MISSING, Status
+from . import FULL, MISSING, PARTIAL, Status
 
 INSIDE = 1000
 
@@ -32,6 +32,24 @@ def write_maps(process: int, inside: int, outside_uid: int, outside_gid: int) ->
 def open_self() -> int:
     """/proc/self as a descriptor that stays good when /proc is covered."""
     return os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def open_limits() -> int:
+    """/proc/sys/user as a descriptor that stays good when /proc is covered; its files are those of the namespace that opens them."""
+    return os.open("/proc/sys/user", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def forbid_more(limits: int) -> Status:
+    """No further user namespace below this one: the wall behind seccomp (attack 16). namespaces(7), /proc/sys/user."""
+    try:
+        fd = os.open("max_user_namespaces", os.O_WRONLY | os.O_CLOEXEC, dir_fd=limits)
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return PARTIAL, f"max_user_namespaces cannot be set ({error.strerror}): only seccomp keeps the tool from making more of them"
+    return FULL, ""
 
 
 def become_builder() -> None:
