@@ -100,7 +100,7 @@ def test_a_number_that_a_test_holds_is_not_called_open() -> None:
         for number in open_
         if number in marked
     ]
-    assert not held, "\n".join(held)
+    assert not held, "run scripts/requirements.py, or write:\n" + "\n".join(held)
 
 
 @pytest.mark.parametrize("kind", ["rule", "place"])
