@@ -9,6 +9,7 @@ from fumehood.isolate._session import CallFrame, Doors, Ended, Services
 from fumehood.isolate._spec import DEFAULT_PATH, Limits, Machine, ToolSpec
 from fumehood.isolate._strict_json import NotStrict
 from fumehood.isolate._strict_json import decode as decode_strict_json
+from fumehood.isolate._zygote import readable
 from fumehood.isolate.isolator import Isolator, layer_table
 from fumehood.isolate.tiers import LAYERS, Tier
 
@@ -29,5 +30,6 @@ __all__ = [
     "Verdict",
     "decode_strict_json",
     "layer_table",
+    "readable",
     "why_refused",
 ]

@@ -6,9 +6,12 @@ skipped silently: a step that fails ends the child with its name on the call soc
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import socket
+import termios
 from typing import Any
 
 from . import _uapi_proc
@@ -39,6 +42,9 @@ def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str
     refuses what every step before needed.
     """
     os.setsid()
+    if os.isatty(0):
+        with contextlib.suppress(OSError):  # a terminal of another session cannot be ours; its modes still can
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     for number in _CHANGED_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     if plan["tool"]["kind"] == "module":

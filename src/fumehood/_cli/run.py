@@ -8,6 +8,7 @@ cannot be built give the codes of fumehood. No configuration is needed; `--polic
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -125,9 +126,13 @@ def run(
 
 
 async def _run(config: Config, command: Sequence[str], grants: _Grants, *, passed: bool) -> CallResult:
-    from fumehood import Host
+    from fumehood import Host, _terminal
 
-    async with Host(config, spares=0) as host:
+    async with contextlib.AsyncExitStack() as stack:
+        host = await stack.enter_async_context(Host(config, spares=0))
+        streams: tuple[int, int | None, int | None] = (0, 1, 2) if passed else (0, None, None)
+        if passed and _terminal.wanted():
+            streams = (await stack.enter_async_context(_terminal.joined()),) * 3
         return await host.run(
             command,
             allow=grants.allow,
@@ -137,7 +142,7 @@ async def _run(config: Config, command: Sequence[str], grants: _Grants, *, passe
             env=grants.env,
             secret_names=grants.secrets,
             limits=grants.limits,
-            streams=(0, 1, 2) if passed else (0, None, None),
+            streams=streams,
         )
 
 
