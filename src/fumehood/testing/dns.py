@@ -10,6 +10,7 @@ stays), or one of the `Misbehave` values. "*" stands for every other name. UDP a
 from __future__ import annotations
 
 import enum
+import errno
 import socket
 import struct
 import threading
@@ -44,11 +45,17 @@ Said: TypeAlias = "Sequence[str] | Mapping[str, Sequence[Sequence[str]]] | Misbe
 class LyingDns:
     """The server; a context manager. address: (host, port). ttl: seconds put on every record.
 
-    truthful: what `Misbehave.LATE`, `HALF`, `TRUNCATE` and `WRONG_ID` answer with.
+    truthful: what `Misbehave.LATE`, `HALF`, `TRUNCATE` and `WRONG_ID` answer with. at: where to listen, port
+    0 for any free one. Raises: OSError when the port is taken.
     """
 
     def __init__(
-        self, zone: Mapping[str, Said], *, ttl: int = 0, truthful: Sequence[str] = ("93.184.216.34",)
+        self,
+        zone: Mapping[str, Said],
+        *,
+        ttl: int = 0,
+        truthful: Sequence[str] = ("93.184.216.34",),
+        at: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
         self.zone: dict[str, Said] = dict(zone)
         self.ttl = ttl
@@ -56,8 +63,8 @@ class LyingDns:
         self.queries: list[tuple[str, int, str]] = []
         self._asked: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
-        self._udp, self._tcp = _bind_pair()
-        self.address: tuple[str, int] = ("127.0.0.1", self._udp.getsockname()[1])
+        self._udp, self._tcp = _bind_pair(at)
+        self.address: tuple[str, int] = (at[0], self._udp.getsockname()[1])
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -218,22 +225,24 @@ def read_question(query: bytes) -> tuple[str, int, bytes]:
     return ".".join(labels), struct.unpack("!H", query[at + 1 : at + 3])[0], query[12 : at + 5]
 
 
-def _bind_pair() -> tuple[socket.socket, socket.socket]:
-    """A UDP and a listening TCP socket on one free port of loopback."""
-    for _ in range(50):
+def _bind_pair(at: tuple[str, int]) -> tuple[socket.socket, socket.socket]:
+    """A UDP and a listening TCP socket on one port."""
+    for _ in range(50 if at[1] == 0 else 1):
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        udp.bind(("127.0.0.1", 0))
         tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            tcp.bind(("127.0.0.1", udp.getsockname()[1]))
+            udp.bind(at)
+            tcp.bind((at[0], udp.getsockname()[1]))
+            tcp.listen(16)
         except OSError:
             udp.close()
             tcp.close()
             continue
-        tcp.listen(16)
         return udp, tcp
-    raise OSError("no port of loopback was free for UDP and TCP at once")
+    raise OSError(
+        errno.EADDRINUSE, f"no port of {at[0]} is free for UDP and TCP at once, or {at[1]} is taken"
+    )
 
 
 __all__ = ["LyingDns", "Misbehave", "Said", "encode_name", "read_question"]

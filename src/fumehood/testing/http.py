@@ -75,10 +75,18 @@ def echo(seen: Seen) -> Reply:
 
 
 class HttpServer:
-    """The server; a context manager. address: (host, port). tls: a server-side context for HTTPS."""
+    """The server; a context manager. address: (host, port). tls: a server-side context for HTTPS.
+
+    port: 0 for any free one. Raises: OSError when the port is taken.
+    """
 
     def __init__(
-        self, answer: Answer = echo, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+        self,
+        answer: Answer = echo,
+        *,
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         self.answer = answer
         self.seen: list[Seen] = []
@@ -89,7 +97,7 @@ class HttpServer:
             self._choose = tls.sni_callback
             tls.sni_callback = self._note_name
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, 0), family=family, backlog=256)
+        self._listener = socket.create_server((host, port), family=family, backlog=256)
         self.address: tuple[str, int] = (host, self._listener.getsockname()[1])
         self._open: set[socket.socket] = set()
         self._stop = False
