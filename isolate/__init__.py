@@ -1,9 +1,11 @@
-"""A fresh process per call that the kernel walls off: layers, zygotes, the wire, and the verdict on how a call ended."""
+"""A fresh process per call that the kernel walls off: layers, zygotes, the wire, and the verdict on how a
+call ended.
+"""
 
 from __future__ import annotations
 
-from fumehood.isolate._child import Streams
 from fumehood.isolate._bpf import why_refused
+from fumehood.isolate._child import Streams
 from fumehood.isolate._outcome import Verdict
 from fumehood.isolate._session import CallFrame, Doors, Ended, Services
 from fumehood.isolate._spec import DEFAULT_PATH, Limits, Machine, ToolSpec

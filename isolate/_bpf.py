@@ -1,8 +1,9 @@
 """From policies/seccomp.toml to a BPF program: pure, once per host and variant.
 
-The program checks the machine, then finds the system call's number by binary search over ranges of equal answers (about eight comparisons),
-then looks at arguments where a rule wants it. libseccomp is asked only for names and numbers, in the host, never in a child.
-Sources: seccomp(2), linux/filter.h, linux/audit.h. Attacks 16 to 33 of the catalogue are answered here.
+The program checks the machine, then finds the system call's number by binary search over ranges of equal
+answers (about eight comparisons), then looks at arguments where a rule wants it. libseccomp is asked only for
+names and numbers, in the host, never in a child. Sources: seccomp(2), linux/filter.h, linux/audit.h. Attacks
+16 to 33 of the catalogue are answered here.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _USER_NOTIF = 0x7FC00000
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 
-# struct seccomp_data: number, architecture, instruction pointer, six 64-bit arguments (low half first: both machines are little-endian)
+# struct seccomp_data: number, architecture, instruction pointer, six 64-bit arguments (low half first: both
+# machines are little-endian)
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _LOAD, _JUMP, _JUMP_EQUAL, _JUMP_GE, _JUMP_SET, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 
@@ -37,10 +39,11 @@ Variant = Literal["net", "no-net"]
 def program(variant: Variant, *, no_detach: bool = False, notify: bool = False) -> bytes:
     """The filter as the kernel wants it, 8 bytes an instruction.
 
-    variant: "net" when the child has a network namespace of its own, "no-net" when IP sockets would be the host's.
-    no_detach: also refuse setsid and setpgid (the tier without process namespaces, where a process group is all that can be killed).
-    notify: what is refused as an attack is sent to the listener that the filter must then be loaded with, instead of answered.
-    Raises SandboxUnavailable when libseccomp is missing or the machine is unknown.
+    variant: "net" when the child has a network namespace of its own, "no-net" when IP sockets would be the
+    host's. no_detach: also refuse setsid and setpgid (the tier without process namespaces, where a process
+    group is all that can be killed). notify: what is refused as an attack is sent to the listener that the
+    filter must then be loaded with, instead of answered. Raises SandboxUnavailable when libseccomp is missing
+    or the machine is unknown.
     """
     data = _data()
     numbers = _known_numbers(data["numbers"])
@@ -80,7 +83,8 @@ def _known_numbers(newer: Mapping[str, int]) -> dict[str, int]:
         import pyseccomp
     except (RuntimeError, ImportError, OSError) as error:
         raise SandboxUnavailable(
-            f"seccomp filters cannot be made: {error}", hint="install libseccomp (Debian: apt install libseccomp2)"
+            f"seccomp filters cannot be made: {error}",
+            hint="install libseccomp (Debian: apt install libseccomp2)",
         ) from error
     found: dict[str, int] = {}
     for number in range(512):
@@ -95,11 +99,15 @@ def _known_numbers(newer: Mapping[str, int]) -> dict[str, int]:
 def _assemble(answers: Mapping[int, int], rules: Mapping[int, list[Mapping[str, Any]]]) -> bytes:
     machine = platform.machine()
     if machine not in _AUDIT_ARCH:
-        raise SandboxUnavailable(f"no seccomp policy for the machine {machine!r}", hint="x86_64 and aarch64 are supported")
+        raise SandboxUnavailable(
+            f"no seccomp policy for the machine {machine!r}", hint="x86_64 and aarch64 are supported"
+        )
     unknown = _ERRNO | errno.ENOSYS
     leaves: list[tuple[int, int | tuple[int, list[Mapping[str, Any]]]]] = [(0, unknown)]
     for number in sorted(answers):
-        leaf: Any = (number, rules[number]) if number in rules and answers[number] == _ALLOW else answers[number]
+        leaf: Any = (
+            (number, rules[number]) if number in rules and answers[number] == _ALLOW else answers[number]
+        )
         for point, value in ((number, leaf), (number + 1, unknown)):
             if leaves[-1][0] == point:
                 leaves[-1] = (point, value)
@@ -141,14 +149,18 @@ def _answer(value: Any) -> list[Instruction]:
 
 
 def _argument_rule(rule: Mapping[str, Any]) -> list[Instruction]:
-    """One look at the low 32 bits of an argument: the kernel compares no more where it takes an int (CVE-2019-10063)."""
+    """One look at the low 32 bits of an argument: the kernel compares no more where it takes an int
+    (CVE-2019-10063).
+    """
     refusal = (_RETURN, 0, 0, _ERRNO | getattr(errno, rule["errno"]))
     load = (_LOAD, 0, 0, _ARGUMENTS + 8 * rule["index"])
     if "refuse_bits" in rule:
         return [load, (_JUMP_SET, 0, 1, rule["refuse_bits"]), refusal]
     if "refuse_values" in rule:
         values = rule["refuse_values"]
-        tests = [(_JUMP_EQUAL, len(values) - i, 0 if i + 1 < len(values) else 1, v) for i, v in enumerate(values)]
+        tests = [
+            (_JUMP_EQUAL, len(values) - i, 0 if i + 1 < len(values) else 1, v) for i, v in enumerate(values)
+        ]
         # Each hit jumps to the refusal behind the last test; a miss on the last one jumps over it.
         return [load, *((op, yes - 1, no, v) for op, yes, no, v in tests), refusal]
     values = rule["allow_values"]

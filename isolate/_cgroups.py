@@ -1,7 +1,9 @@
-"""Layer `cgroup-limits`: a group per call for memory and processes, where the host may make one (root; version 2 with controllers, or 1).
+"""Layer `cgroup-limits`: a group per call for memory and processes, where the host may make one (root;
+version 2 with controllers, or 1).
 
-A group is made fresh and never used again: after `cgroup.kill` Linux kills whatever is born into it. Counters say what happened, so
-a kill for memory is told apart from every other SIGKILL. Sources: cgroups(7), Documentation/admin-guide/cgroup-v1/memory.rst.
+A group is made fresh and never used again: after `cgroup.kill` Linux kills whatever is born into it. Counters
+say what happened, so a kill for memory is told apart from every other SIGKILL. Sources: cgroups(7),
+Documentation/admin-guide/cgroup-v1/memory.rst.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _REMOVE_TRIES = 50  # rmdir answers EBUSY for some milliseconds after the last p
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a group counted: kills for memory, forks refused, peak memory in bytes (None where the kernel keeps none)."""
+    """What a group counted: kills for memory, forks refused, peak memory in bytes (None where the kernel
+    keeps none).
+    """
 
     memory_kills: int = 0
     refused_forks: int = 0
@@ -41,7 +45,10 @@ class Groups:
 
     def _find(self) -> str:
         if os.geteuid() != 0:
-            return "an ordinary user may make no control group here; processes are bounded by RLIMIT_NPROC, memory by a watcher"
+            return (
+                "an ordinary user may make no control group here; processes are bounded by RLIMIT_NPROC, "
+                "memory by a watcher"
+            )
         unified = _ROOT / "cgroup.controllers"
         try:
             if unified.exists() and {"memory", "pids"} <= set(unified.read_text().split()):
@@ -124,7 +131,9 @@ class Group:
         if self._version == 2:
             folder = self._folders["all"]
             return Counters(
-                _field(folder / "memory.events", "oom_kill"), _field(folder / "pids.events", "max"), _number(folder / "memory.peak")
+                _field(folder / "memory.events", "oom_kill"),
+                _field(folder / "pids.events", "max"),
+                _number(folder / "memory.peak"),
             )
         memory, pids = self._folders["memory"], self._folders["pids"]
         return Counters(

@@ -1,7 +1,7 @@
 """One child from fork to reaped: the host's side of its sockets, its posture, its end.
 
-A child passes through: forked -> caged (it says so, and the host has looked) -> loaded (the tool is imported) -> used once -> ended. The
-methods below are those steps, in that order; each can be called once.
+A child passes through: forked -> caged (it says so, and the host has looked) -> loaded (the tool is imported)
+-> used once -> ended. The methods below are those steps, in that order; each can be called once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,23 @@ from fumehood.isolate._cgroups import Group, Groups
 from fumehood.isolate._notify import Listener
 from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._zygote import Exit, ZygoteGone, ZygoteHandle, readable
-from fumehood.isolate.child.frames import DATA, DATA_CHUNK, JSON, FrameError, FrameParser, FrameTooLong, header
+from fumehood.isolate.child.frames import (
+    DATA,
+    DATA_CHUNK,
+    JSON,
+    FrameError,
+    FrameParser,
+    FrameTooLong,
+    header,
+)
 from fumehood.isolate.tiers import Tier
 from fumehood.policies.errors import SandboxUnavailable
 
 Message = dict[str, Any]
 Streams = tuple[int | None, int | None, int | None]
-"""Descriptors for standard input, output and error; None for a pipe of ours (for input: a pipe or /dev/null)."""
+"""Descriptors for standard input, output and error; None for a pipe of ours (for input: a pipe or
+/dev/null).
+"""
 
 CAGE_S = 10.0  # putting on the layers takes a millisecond; a child that needs this long hangs
 GONE_S = 5.0  # after SIGKILL to the init of its namespace a tree is gone in milliseconds
@@ -75,12 +84,21 @@ class Child:
     @property
     def tier(self) -> Tier:
         """The tier its zygote was planned for."""
-        return "namespaces" if self._zygote.plan["namespaces"] else "none" if self._zygote.plan["unsandboxed"] else "landlock"
+        return (
+            "namespaces"
+            if self._zygote.plan["namespaces"]
+            else "none"
+            if self._zygote.plan["unsandboxed"]
+            else "landlock"
+        )
 
-    # -- fork ---------------------------------------------------------------------------------------------------------
+    # -- fork ------------------------------------------------------------------------------------------------
 
     async def fork(self, streams: Streams | None, *, stdin_pipe: bool) -> None:
-        """Ask the zygote for the process. streams: descriptors to use instead of pipes (they stay the caller's)."""
+        """Ask the zygote for the process.
+
+        streams: descriptors to use instead of pipes (they stay the caller's).
+        """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         for sock in (ours, theirs):
@@ -91,7 +109,9 @@ class Child:
             ends = self._open_pipes(opened, streams or (None, None, None), stdin_pipe)
             if self._scratch is not None:
                 self._folder = self._scratch.make(self._zygote.plan["slot"])
-            _, self._pidfds, self._exit = await self._zygote.fork([theirs.fileno(), *ends], str(self._folder or "/tmp"))
+            _, self._pidfds, self._exit = await self._zygote.fork(
+                [theirs.fileno(), *ends], str(self._folder or "/tmp")
+            )
         finally:
             theirs.close()
             for fd in opened:
@@ -99,7 +119,10 @@ class Child:
         self.pid = _posture.host_pid(self._pidfds[0])
 
     def _open_pipes(self, opened: list[int], given: Streams, stdin_pipe: bool) -> list[int]:
-        """The child's three ends: what was given, pipes for the rest. `opened` takes what is ours to close after the fork."""
+        """The child's three ends: what was given, pipes for the rest.
+
+        `opened` takes what is ours to close after the fork.
+        """
         ends = []
         if given[0] is not None:
             ends.append(given[0])
@@ -120,14 +143,18 @@ class Child:
             ends.append(fd)
         return ends
 
-    # -- cage ---------------------------------------------------------------------------------------------------------
+    # -- cage ------------------------------------------------------------------------------------------------
 
     async def enter_cage(self, groups: Groups, memory: int, processes: int) -> None:
-        """Wait for the layers, look at the child from outside, put it into its group. Raises SandboxUnavailable."""
+        """Wait for the layers, look at the child from outside, put it into its group.
+
+        Raises SandboxUnavailable.
+        """
         plan = self._zygote.plan
         grouping = None
         if groups.available == "":
-            # Beside the child's own work, and in a thread: the kernel may wait for a grace period of some milliseconds.
+            # Beside the child's own work, and in a thread: the kernel may wait for a grace period of some
+            # milliseconds.
             grouping = asyncio.ensure_future(asyncio.to_thread(self._join_group, groups, memory, processes))
         try:
             async with asyncio.timeout(CAGE_S):
@@ -154,11 +181,15 @@ class Child:
             try:
                 grouping.result()
             except OSError as error:
-                raise SandboxUnavailable(f"a child could not be put into its control group: {error}") from error
+                raise SandboxUnavailable(
+                    f"a child could not be put into its control group: {error}"
+                ) from error
         self.layers["cgroup-limits"] = ("MISSING", groups.available) if grouping is None else ("FULL", "")
         tier = tiers.reached(self.layers)
         if tiers.STRENGTH[tier] < tiers.STRENGTH[self.tier]:
-            missing = {name: detail for name, (level, detail) in self.layers.items() if level == "MISSING" and detail}
+            missing = {
+                name: detail for name, (level, detail) in self.layers.items() if level == "MISSING" and detail
+            }
             raise SandboxUnavailable(f"this machine reaches the tier {tier!r}, not {self.tier!r}: {missing}")
         wrong = _posture.faults(_posture.look(self.pid), plan)
         if wrong:
@@ -201,17 +232,22 @@ class Child:
 
     @property
     def quiet(self) -> bool:
-        """Whether the process has said nothing that was not read: one that talks between calls is not used again."""
+        """Whether the process has said nothing that was not read: one that talks between calls is not used
+        again.
+        """
         return not self._frames and self._parser.pending == 0 and self.alive
 
-    # -- talk ---------------------------------------------------------------------------------------------------------
+    # -- talk ------------------------------------------------------------------------------------------------
 
     def accept_frames_up_to(self, cap: int) -> None:
         """From now on a JSON frame may be `cap` bytes long."""
         self._parser.cap = cap
 
     async def receive(self) -> tuple[Message, bytes]:
-        """The child's next message and the bytes that belong to it. Raises EOFError at its end, ProtocolError for nonsense."""
+        """The child's next message and the bytes that belong to it.
+
+        Raises EOFError at its end, ProtocolError for nonsense.
+        """
         kind, payload = await self._next_frame()
         if kind != JSON:
             raise ProtocolError("bytes that no message announced")
@@ -222,7 +258,11 @@ class Child:
         if not isinstance(message, dict) or not isinstance(message.get("t"), str):
             raise ProtocolError("a message without a type")
         announced = message.get("bytes", 0)
-        if not isinstance(announced, int) or isinstance(announced, bool) or not 0 <= announced <= MAX_ATTACHED:
+        if (
+            not isinstance(announced, int)
+            or isinstance(announced, bool)
+            or not 0 <= announced <= MAX_ATTACHED
+        ):
             raise ProtocolError(f"{str(announced)[:40]} bytes announced, the limit is {MAX_ATTACHED}")
         body = bytearray()
         while len(body) < announced:
@@ -251,7 +291,9 @@ class Child:
         return self._frames.pop(0)
 
     async def send(self, message: Message, data: bytes = b"") -> None:
-        """Send one message and its bytes; a child that has gone is not an error here, its end is seen elsewhere."""
+        """Send one message and its bytes; a child that has gone is not an error here, its end is seen
+        elsewhere.
+        """
         import json
 
         assert self._sock is not None
@@ -267,17 +309,21 @@ class Child:
                     await loop.sock_sendall(self._sock, header(DATA, len(chunk)) + chunk)
 
     def complaint(self) -> str:
-        """What the child wrote to its error stream before it died: the only word of a failure in our own runtime."""
+        """What the child wrote to its error stream before it died: the only word of a failure in our own
+        runtime.
+        """
         if self.stderr is None:
             return ""
         with contextlib.suppress(BlockingIOError):
             return os.read(self.stderr, 4096).decode("utf-8", "replace").strip()
         return ""
 
-    # -- end ----------------------------------------------------------------------------------------------------------
+    # -- end -------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """SIGKILL the whole tree: the namespace's init, or the process itself where there is none (the zygote then kills its group)."""
+        """SIGKILL the whole tree: the namespace's init, or the process itself where there is none (the zygote
+        then kills its group).
+        """
         if self._pidfds:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfds[-1], signal.SIGKILL)
@@ -299,11 +345,14 @@ class Child:
         return max(ticks, own_ns / 1e9), peak
 
     async def ended(self) -> Exit | None:
-        """Wait until every process of the tree is gone; how the child itself ended, None when the zygote died with it."""
+        """Wait until every process of the tree is gone; how the child itself ended, None when the zygote died
+        with it.
+        """
         result: Exit | None = None
         assert self._exit is not None
         with contextlib.suppress(ZygoteGone):
-            # Shielded: whoever waits here may be cancelled, and the news itself must survive for the next one who asks.
+            # Shielded: whoever waits here may be cancelled, and the news itself must survive for the next one
+            # who asks.
             result = await asyncio.shield(self._exit)
         if len(self._pidfds) > 1:
             await readable(self._pidfds[-1])

@@ -1,4 +1,6 @@
-"""The host's handle on its janitor (`child/janitor.py`): started with the first cage, told once what to remove when we are gone."""
+"""The host's handle on its janitor (`child/janitor.py`): started with the first cage, told once what to
+remove when we are gone.
+"""
 
 from __future__ import annotations
 

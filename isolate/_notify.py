@@ -1,7 +1,9 @@
-"""Layer `seccomp-notify`: the host answers refused system calls itself, so that it can name them (seccomp_unotify(2)).
+"""Layer `seccomp-notify`: the host answers refused system calls itself, so that it can name them
+(seccomp_unotify(2)).
 
-The answer is always EPERM: nothing is ever allowed here that the filter refuses. Only calls that no honest program makes are sent to the
-listener; a tool that floods it is cut off after MAX_NAMED, whereupon the kernel answers ENOSYS without us.
+The answer is always EPERM: nothing is ever allowed here that the filter refuses. Only calls that no honest
+program makes are sent to the listener; a tool that floods it is cut off after MAX_NAMED, whereupon the kernel
+answers ENOSYS without us.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ MAX_NAMED = 64
 """Refused system calls of one call that are named; what comes after is refused without a name."""
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND
-_NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # id, pid, flags, number, architecture, instruction pointer, arguments
+_NOTIFICATION = struct.Struct(
+    "=QIIiIQ6Q"
+)  # id, pid, flags, number, architecture, instruction pointer, arguments
 _RESPONSE = struct.Struct("=QqiI")  # id, value, error, flags
 
 

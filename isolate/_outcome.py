@@ -1,7 +1,8 @@
 """How a call ended, decided from what the host saw: one pure function over one record.
 
-Precedence: what the host stopped (time, output, events, memory watcher), what the kernel counted (memory, processes, CPU time, full /tmp), what
-the process did (signal, exit code), and only then what the tool said. The child's words are never a fact about any of the others.
+Precedence: what the host stopped (time, output, events, memory watcher), what the kernel counted (memory,
+processes, CPU time, full /tmp), what the process did (signal, exit code), and only then what the tool said.
+The child's words are never a fact about any of the others.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ Outcome = Literal["ok", "tool_error", "limit", "sandbox_error"]
 
 @dataclass(slots=True)
 class Seen:
-    """What the host saw of one call. `stopped`: the limit for which the host itself killed the tree, if it did."""
+    """What the host saw of one call.
+
+    `stopped`: the limit for which the host itself killed the tree, if it did.
+    """
 
     stopped: str | None = None
     protocol_fault: str | None = None
@@ -43,7 +47,10 @@ class Verdict:
 
 
 def judge(seen: Seen, *, kind: str, cpu_s: float, processes: int) -> Verdict:
-    """The verdict on one call. kind: "module" or "command"; cpu_s, processes: the limits that were in force."""
+    """The verdict on one call.
+
+    kind: "module" or "command"; cpu_s, processes: the limits that were in force.
+    """
     if seen.stopped is not None:
         return Verdict("limit", seen.stopped, _LIMIT_TEXT[seen.stopped])
     if seen.counters.memory_kills:
@@ -54,7 +61,9 @@ def judge(seen: Seen, *, kind: str, cpu_s: float, processes: int) -> Verdict:
     if said is None and seen.exit is not None and _killed_for_cpu(seen.exit, cpu_s):
         return Verdict("limit", "cpu", _LIMIT_TEXT["cpu"])
     if seen.protocol_fault is not None:
-        return Verdict("sandbox_error", "protocol", f"the tool's process broke the protocol: {seen.protocol_fault}")
+        return Verdict(
+            "sandbox_error", "protocol", f"the tool's process broke the protocol: {seen.protocol_fault}"
+        )
     failed = said is not None or seen.exit is None or seen.exit.code != 0
     if failed and (limit := _counted_limit(seen, processes)) is not None:
         return Verdict("limit", limit, _LIMIT_TEXT[limit], error=_error(said))
@@ -67,7 +76,9 @@ def judge(seen: Seen, *, kind: str, cpu_s: float, processes: int) -> Verdict:
         return Verdict("ok", None, None)
     if kind == "command" and seen.exit is not None and seen.exit.code > 0:
         text = f"the program ended with code {seen.exit.code}"
-        return Verdict("tool_error", None, text, error={"type": "ExitCode", "message": text, "code": seen.exit.code})
+        return Verdict(
+            "tool_error", None, text, error={"type": "ExitCode", "message": text, "code": seen.exit.code}
+        )
     return _crashed(seen.exit)
 
 
@@ -77,7 +88,11 @@ def _crashed(exit_: Exit | None) -> Verdict:
     if exit_.code < 0:
         name = _signal_name(-exit_.code)
         return Verdict("sandbox_error", "crashed", f"the tool's process was ended by {name}", signal=name)
-    return Verdict("sandbox_error", "crashed", f"the tool's process ended with code {exit_.code} before it returned a result")
+    return Verdict(
+        "sandbox_error",
+        "crashed",
+        f"the tool's process ended with code {exit_.code} before it returned a result",
+    )
 
 
 def _killed_for_cpu(exit_: Exit, cpu_s: float) -> bool:
@@ -94,7 +109,8 @@ def _counted_limit(seen: Seen, processes: int) -> str | None:
     if seen.tmp_full:
         return "tmp"
     if said.get("type") == "MemoryError":
-        # RLIMIT_DATA refused the memory. The word is the child's, and harmless: it could have used the memory up as well.
+        # RLIMIT_DATA refused the memory. The word is the child's, and harmless: it could have used the memory
+        # up as well.
         return "memory"
     return None
 

@@ -1,6 +1,8 @@
-"""From a tool's spec and the machine's facts to the plan that the launcher carries out: pure, and tested by equality.
+"""From a tool's spec and the machine's facts to the plan that the launcher carries out: pure, and tested by
+equality.
 
-The plan is plain JSON. The order of layers stands in `child/cage.py` and `child/launch.py`; here is only what each of them is given.
+The plan is plain JSON. The order of layers stands in `child/cage.py` and `child/launch.py`; here is only what
+each of them is given.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from typing import Any
 
 from fumehood.isolate._spec import DEFAULT_PATH, Machine, ToolSpec
 from fumehood.isolate.tiers import Tier
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ _FILES = {
     "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "/etc/hostname": "fumehood\n",
     "/etc/host.conf": "multi on\n",
-    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\n"
+    "services: files\n",
     "/etc/resolv.conf": "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n",
 }
 _DNS_PORT = 53
@@ -46,28 +48,43 @@ _DESCRIPTORS = 1024
 _STACK = 8 << 20
 
 
-def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: int, seccomp: Filters, tier: Tier) -> dict[str, Any]:
+def build_plan(
+    spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: int, seccomp: Filters, tier: Tier
+) -> dict[str, Any]:
     """The whole plan for one tool's zygote.
 
-    slot: the user id of this zygote in root mode (nobody else has it), None for an ordinary user. tier: on `landlock` and `none` there
-    is no view; the network is refused by seccomp and files by Landlock, as far as the machine has them.
+    slot: the user id of this zygote in root mode (nobody else has it), None for an ordinary user. tier: on
+    `landlock` and `none` there is no view; the network is refused by seccomp and files by Landlock, as far as
+    the machine has them.
     """
     namespaces = tier == "namespaces"
     read = [os.path.realpath(path) for path in spec.read]
     write = [os.path.realpath(path) for path in spec.write]
     own = [os.path.dirname(os.path.realpath(spec.path))] if spec.path is not None else []
-    # A program needs no Python packages; our own runtime, before it becomes the program, needs the standard library.
+    # A program needs no Python packages; our own runtime, before it becomes the program, needs the standard
+    # library.
     interpreter = [*machine.interpreter_dirs, *(machine.site_dirs if spec.kind == "module" else ())]
     binds = _binds(machine, interpreter, own, read, write)
-    below_tmp = sorted((b["target"] for b in binds if _under(b["target"], "/tmp")), key=lambda p: p.count("/"))
+    below_tmp = sorted(
+        (b["target"] for b in binds if _under(b["target"], "/tmp")), key=lambda p: p.count("/")
+    )
     ports = list(spec.doors) if spec.doors is not None else []
-    programs = [*machine.system_dirs, *interpreter]  # links into them need no rule: Landlock judges the real place
+    programs = [
+        *machine.system_dirs,
+        *interpreter,
+    ]  # links into them need no rule: Landlock judges the real place
     limits = spec.limits
     return {
-        "tool": {"kind": spec.kind, "path": str(spec.path.absolute()) if spec.path else None, "argv": list(spec.argv)},
+        "tool": {
+            "kind": spec.kind,
+            "path": str(spec.path.absolute()) if spec.path else None,
+            "argv": list(spec.argv),
+        },
         "namespaces": namespaces,
         "unsandboxed": tier == "none",
-        "no_namespaces": "this host runs the tier without namespaces; `fumehood doctor` says why and what to do",
+        "no_namespaces": (
+            "this host runs the tier without namespaces; `fumehood doctor` says why and what to do"
+        ),
         "reuse": spec.reuse,
         "root": machine.root,
         "slot": slot,
@@ -95,7 +112,8 @@ def build_plan(spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: 
             # Above /tmp's own size, which is to answer first; a sparse file of a terabyte ends here.
             "file_bytes": max(limits.tmp, limits.output, 16 << 30 if write else 0) + (1 << 20),
             "descriptors": _DESCRIPTORS,
-            # A back-stop for what no group counts. Every thread reserves a stack, most of which it never uses.
+            # A back-stop for what no group counts. Every thread reserves a stack, most of which it never
+            # uses.
             "data_bytes": 2 * limits.memory + min(limits.processes, 256) * _STACK,
             "processes_enforced": namespaces or slot is not None or not machine.root,
         },
@@ -120,16 +138,25 @@ def _host_etc(machine: Machine) -> list[str]:
     return [source for source, _ in machine.etc] + [f"/etc/{name}" for name in names]
 
 
-def _binds(machine: Machine, interpreter: list[str], own: list[str], read: list[str], write: list[str]) -> list[dict[str, Any]]:
-    """Every tree of the view. `own`: map the owner's files to the slot's user; `exec`: programs may run from it."""
-    binds: list[dict[str, Any]] = [{"source": path, "target": path, "exec": True} for path in machine.system_dirs]
+def _binds(
+    machine: Machine, interpreter: list[str], own: list[str], read: list[str], write: list[str]
+) -> list[dict[str, Any]]:
+    """Every tree of the view.
+
+    `own`: map the owner's files to the slot's user; `exec`: programs may run from it.
+    """
+    binds: list[dict[str, Any]] = [
+        {"source": path, "target": path, "exec": True} for path in machine.system_dirs
+    ]
     binds += [{"source": source, "target": target, "optional": True} for source, target in machine.etc]
     binds += [{"source": path, "target": path, "device": True} for path in _DEVICES]
     binds += [{"source": path, "target": path, "exec": True, "optional": True} for path in interpreter]
     binds += [{"source": path, "target": path, "exec": True, "own": True} for path in own]
     binds += [{"source": path, "target": path, "own": True} for path in read]
     binds += [{"source": path, "target": path, "own": True, "write": True} for path in write]
-    last = {bind["target"]: bind for bind in binds}  # a path named twice is shown once, with the last and widest grant
+    last = {
+        bind["target"]: bind for bind in binds
+    }  # a path named twice is shown once, with the last and widest grant
     return [last[target] for target in last if not _covered(last[target], last)]
 
 
@@ -138,7 +165,10 @@ def _covered(bind: dict[str, Any], others: dict[str, dict[str, Any]]) -> bool:
     if bind.get("write") or bind.get("own") or bind.get("device"):
         return False
     return any(
-        _under(bind["target"], other) and other != bind["target"] and bind["source"] == bind["target"] and others[other].get("exec")
+        _under(bind["target"], other)
+        and other != bind["target"]
+        and bind["source"] == bind["target"]
+        and others[other].get("exec")
         for other in others
     )
 

@@ -1,7 +1,8 @@
-"""A look at a child from outside, before it may serve: what the kernel says of it, compared with what the plan asked for (contract section 4).
+"""A look at a child from outside, before it may serve: what the kernel says of it, compared with what the
+plan asked for (contract section 4).
 
-The child's own report is not needed for any of this. What the kernel does not show from outside (Landlock, the keyring) is taken from our own
-runtime's report, which was made before any tool code was imported.
+The child's own report is not needed for any of this. What the kernel does not show from outside (Landlock,
+the keyring) is taken from our own runtime's report, which was made before any tool code was imported.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 _NAMESPACES = {
-    "user": "user", "mount": "mnt", "pid": "pid", "net": "net", "ipc": "ipc", "uts": "uts", "cgroup-ns": "cgroup"
+    "user": "user", "mount": "mnt", "pid": "pid", "net": "net", "ipc": "ipc", "uts": "uts",
+    "cgroup-ns": "cgroup",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Posture:
-    """What was seen: namespaces that differ from the host's, seccomp mode, no_new_privs, capability lines, descriptors, user id, environment."""
+    """What was seen: namespaces that differ from the host's, seccomp mode, no_new_privs, capability lines,
+    descriptors, user id, environment.
+    """
 
     own_namespaces: frozenset[str]
     seccomp_mode: int
@@ -34,7 +38,9 @@ def look(pid: int) -> Posture:
     """Read /proc/PID of a child. Raises OSError when it is gone."""
     status = _status(pid)
     ours = {layer: os.readlink(f"/proc/self/ns/{name}") for layer, name in _NAMESPACES.items()}
-    own = frozenset(layer for layer, name in _NAMESPACES.items() if os.readlink(f"/proc/{pid}/ns/{name}") != ours[layer])
+    own = frozenset(
+        layer for layer, name in _NAMESPACES.items() if os.readlink(f"/proc/{pid}/ns/{name}") != ours[layer]
+    )
     capabilities = 0
     for line in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
         capabilities |= int(status[line], 16)

@@ -1,6 +1,8 @@
-"""A folder per call on the host, for the tiers that have no private /tmp: made fresh, owned by the call's user, removed with everything in it.
+"""A folder per call on the host, for the tiers that have no private /tmp: made fresh, owned by the call's
+user, removed with everything in it.
 
-Its size is not bounded (the layer `mount` says so in the result). Removal trusts nothing inside: no link is followed, depth does not matter.
+Its size is not bounded (the layer `mount` says so in the result). Removal trusts nothing inside: no link is
+followed, depth does not matter.
 """
 
 from __future__ import annotations
@@ -27,8 +29,13 @@ class Scratch:
         return folder
 
     def remove(self, folder: Path) -> None:
-        """Remove a call's folder. rm(1) descends by directory descriptors, so no swap or depth leads it astray."""
-        subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False, stderr=subprocess.DEVNULL)
+        """Remove a call's folder.
+
+        rm(1) descends by directory descriptors, so no swap or depth leads it astray.
+        """
+        subprocess.run(
+            ["rm", "-rf", "--one-file-system", "--", str(folder)], check=False, stderr=subprocess.DEVNULL
+        )
 
     def close(self) -> None:
         """Remove what is left."""

@@ -1,7 +1,8 @@
 """One call, from the frame that starts it to the last process reaped.
 
-Three things run beside each other: the child's messages are served in order, its two output streams are drained, and the clock runs. Whatever
-ends first, the tree is killed, seen to be gone, and the verdict is made from what the host saw (`_outcome`).
+Three things run beside each other: the child's messages are served in order, its two output streams are
+drained, and the clock runs. Whatever ends first, the tree is killed, seen to be gone, and the verdict is made
+from what the host saw (`_outcome`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _FRAME_SLACK = 4096
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """The sockets of one call's network namespace: a DNS server's two, and one listener a port. Whoever takes them closes them."""
+    """The sockets of one call's network namespace: a DNS server's two, and one listener a port.
+
+    Whoever takes them closes them.
+    """
 
     dns_udp: socket.socket
     dns_tcp: socket.socket
@@ -36,10 +40,15 @@ class Doors:
 
 
 class Services(Protocol):
-    """What the host does for a running tool. Each method may take its time; the child waits, its clock goes on."""
+    """What the host does for a running tool.
+
+    Each method may take its time; the child waits, its clock goes on.
+    """
 
     async def doors(self, doors: Doors) -> None:
-        """Serve the call's own network from now on; called once, before the call's frame is sent, when the tool has doors."""
+        """Serve the call's own network from now on; called once, before the call's frame is sent, when the
+        tool has doors.
+        """
 
     async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
         """Answer one `ctx.fetch`: a message with `t` "reply", "refused" or "failed", and the body."""
@@ -108,12 +117,25 @@ class Session:
         before = child.figures() if self._spec.reuse else None
         child.used = True
         child.accept_frames_up_to(self._spec.limits.output + _FRAME_SLACK)
-        drains = [asyncio.create_task(self._drain(name)) for name in ("stdout", "stderr") if getattr(child, name) is not None]
-        work = [asyncio.create_task(self._serve()), asyncio.create_task(_watch.watch(child, self._spec.limits, self._limit_hit, before[0] if before else 0.0))]
+        drains = [
+            asyncio.create_task(self._drain(name))
+            for name in ("stdout", "stderr")
+            if getattr(child, name) is not None
+        ]
+        work = [
+            asyncio.create_task(self._serve()),
+            asyncio.create_task(
+                _watch.watch(child, self._spec.limits, self._limit_hit, before[0] if before else 0.0)
+            ),
+        ]
         try:
             await self._wait(work)
             wall = time.perf_counter() - started
-            returned = self._seen.stopped is None and self._seen.said is not None and self._seen.said["t"] == "result"
+            returned = (
+                self._seen.stopped is None
+                and self._seen.said is not None
+                and self._seen.said["t"] == "result"
+            )
             figures = child.figures() if returned else None
             keep = returned and self._spec.reuse
             if not returned:
@@ -125,7 +147,8 @@ class Session:
                 task.cancel()
             await asyncio.gather(*work, *self._requests, return_exceptions=True)
         if figures is not None:
-            # SIGKILL is sent: nothing of the tool runs any more. The caller need not wait until the kernel has taken it apart.
+            # SIGKILL is sent: nothing of the tool runs any more. The caller need not wait until the kernel
+            # has taken it apart.
             self._drain_what_is_there()
             self._figures = (figures[0] - (before[0] if before else 0.0), figures[1])
         else:
@@ -166,7 +189,7 @@ class Session:
             self._seen.tasks = _watch.count_tasks(self._child.pid)
             self._seen.tmp_full = _watch.tmp_is_full(self._child.pid)
 
-    # -- messages -----------------------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
         child, call = self._child, self._call
@@ -262,7 +285,7 @@ class Session:
             task.cancel()
         await asyncio.gather(*self._requests, return_exceptions=True)
 
-    # -- streams ------------------------------------------------------------------------------------------------------
+    # -- streams ---------------------------------------------------------------------------------------------
 
     def _count(self, size: int) -> bool:
         """Add to the output used; False, and the end of the call, when that is over the limit."""
@@ -324,7 +347,7 @@ class Session:
             os.close(fd)
         self._child.stdin = None
 
-    # -- end ----------------------------------------------------------------------------------------------------------
+    # -- end -------------------------------------------------------------------------------------------------
 
     def _ended(self, wall: float) -> Ended:
         seen, limits = self._seen, self._spec.limits

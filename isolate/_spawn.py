@@ -1,7 +1,8 @@
 """Starts launchers: the one place where the host creates a process.
 
-The host never forks a tool's process: it execs a fresh interpreter with a scrubbed environment, from one thread that lives as long as the host,
-because the parent-death signal follows the thread that forked (prctl(2)).
+The host never forks a tool's process: it execs a fresh interpreter with a scrubbed environment, from one
+thread that lives as long as the host, because the parent-death signal follows the thread that forked
+(prctl(2)).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from fumehood.isolate._spec import DEFAULT_PATH
 _CHILD_FOLDER = str(Path(__file__).resolve().parent / "child")
 _BOOT = """
 import importlib.util, sys
-spec = importlib.util.spec_from_file_location("fumehood_child", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]])
+spec = importlib.util.spec_from_file_location(
+    "fumehood_child", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]]
+)
 package = importlib.util.module_from_spec(spec)
 sys.modules["fumehood_child"] = package
 spec.loader.exec_module(package)
@@ -37,15 +40,28 @@ def _spawner() -> concurrent.futures.ThreadPoolExecutor:
         return _executor
 
 
-def spawn(executable: str, control: socket.socket, errors: int, module: str = "launch") -> concurrent.futures.Future[subprocess.Popen[bytes]]:
-    """Exec a launcher that holds `control` and writes its complaints to `errors`; both stay the caller's to close.
+def spawn(
+    executable: str, control: socket.socket, errors: int, module: str = "launch"
+) -> concurrent.futures.Future[subprocess.Popen[bytes]]:
+    """Exec a launcher that holds `control` and writes its complaints to `errors`; both stay the caller's to
+    close.
 
     No credential is in its environment or arguments: both can be read by others (proc(5)).
     """
 
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [executable, "-I", "-S", "-X", "utf8", "-c", _BOOT.format(module=module), _CHILD_FOLDER, str(control.fileno())],
+            [
+                executable,
+                "-I",
+                "-S",
+                "-X",
+                "utf8",
+                "-c",
+                _BOOT.format(module=module),
+                _CHILD_FOLDER,
+                str(control.fileno()),
+            ],
             env={"PATH": DEFAULT_PATH},
             stdin=subprocess.DEVNULL,
             stdout=errors,
@@ -59,7 +75,9 @@ def spawn(executable: str, control: socket.socket, errors: int, module: str = "l
 
 
 def forget_after_fork() -> None:
-    """A forked host (tests, multiprocessing) must not use the parent's spawner thread: it does not exist there."""
+    """A forked host (tests, multiprocessing) must not use the parent's spawner thread: it does not exist
+    there.
+    """
     global _executor
     _executor = None
 

@@ -1,4 +1,6 @@
-"""What the host says about one tool, and about this machine: values, checked elsewhere, from which `_plan` makes the plan."""
+"""What the host says about one tool, and about this machine: values, checked elsewhere, from which `_plan`
+makes the plan.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,11 @@ class Limits:
 class ToolSpec:
     """One tool as `isolate` sees it.
 
-    path: the module's file (kind "module"). argv: the program and its arguments (kind "command"). env: what may stand in the environment before
-    the call (never a credential). doors: ports the broker serves inside, None for no network at all. masks: host paths to cover inside
-    grants. cwd: working folder inside. reuse: the process may serve later calls of the same principal and environment;
-    the one exception to a fresh process per call.
+    path: the module's file (kind "module"). argv: the program and its arguments (kind "command"). env: what
+    may stand in the environment before the call (never a credential). doors: ports the broker serves inside,
+    None for no network at all. masks: host paths to cover inside grants. cwd: working folder inside. reuse:
+    the process may serve later calls of the same principal and environment; the one exception to a fresh
+    process per call.
     """
 
     name: str
@@ -68,10 +71,14 @@ class Machine:
 
     @classmethod
     def read(cls) -> Machine:
-        """Look at this host: interpreter, library folders, links of a merged /usr, certificate bundles behind links."""
+        """Look at this host: interpreter, library folders, links of a merged /usr, certificate bundles behind
+        links.
+        """
         base = os.path.realpath(sys.base_prefix)
         stdlib = [entry for entry in sys.path if entry and _below(os.path.realpath(entry), base)]
-        sites = [entry for entry in (*site.getsitepackages(), site.getusersitepackages()) if os.path.isdir(entry)]
+        sites = [
+            entry for entry in (*site.getsitepackages(), site.getusersitepackages()) if os.path.isdir(entry)
+        ]
         links, dirs = {}, []
         for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
             if os.path.islink(name):
@@ -100,12 +107,14 @@ def _ordered(entries: list[str]) -> list[str]:
     return [e for e in entries if "site-packages" not in e and "dist-packages" not in e]
 
 
-# Shown read-only when they exist. Nothing that names a person, a network or a secret: no /etc/shadow, hosts, resolv.conf, ssh or mail.
+# Shown read-only when they exist. Nothing that names a person, a network or a secret: no /etc/shadow, hosts,
+# resolv.conf, ssh or mail.
 _ETC = (
-    "alternatives", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "gitconfig", "inputrc", "java-17-openjdk",
-    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic", "mime.types", "os-release", "perl", "pki/ca-trust",
-    "pki/tls/cert.pem", "pki/tls/certs", "protocols", "python3", "python3.11", "services", "ssl/cert.pem", "ssl/certs",
-    "ssl/openssl.cnf", "terminfo", "timezone", "xattr.conf",
+    "alternatives", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "gitconfig",
+    "inputrc", "java-17-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic",
+    "mime.types", "os-release", "perl", "pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs", "protocols",
+    "python3", "python3.11", "services", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo",
+    "timezone", "xattr.conf",
 )  # fmt: skip
 
 _BUNDLES = (
@@ -120,10 +129,12 @@ _BUNDLES = (
 def _etc_entries() -> list[tuple[str, str]]:
     """(source, target) of every /etc entry to show; a link is shown as its target at the link's place.
 
-    A certificate bundle that is a link inside a shown folder gets its own target shown too: the folder alone would hold a link to nothing
-    (Fedora, Arch, SUSE), and showing all of /etc/pki would show private keys.
+    A certificate bundle that is a link inside a shown folder gets its own target shown too: the folder alone
+    would hold a link to nothing (Fedora, Arch, SUSE), and showing all of /etc/pki would show private keys.
     """
-    found = [(os.path.realpath(f"/etc/{name}"), f"/etc/{name}") for name in _ETC if os.path.exists(f"/etc/{name}")]
+    found = [
+        (os.path.realpath(f"/etc/{name}"), f"/etc/{name}") for name in _ETC if os.path.exists(f"/etc/{name}")
+    ]
     for bundle in _BUNDLES:
         real = os.path.realpath(bundle)
         if os.path.islink(bundle) and os.path.isfile(real) and not _below(real, "/usr"):

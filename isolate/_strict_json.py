@@ -1,7 +1,8 @@
 """JSON from a hostile child: strict, bounded, and never an exception but one.
 
-NaN and Infinity, numbers too large for a float, lone surrogates, duplicate-key tricks of nesting and integers of thousands of digits are refused
-or bounded here, once, so that nothing behind it has to think of them (R478, attack 62).
+NaN and Infinity, numbers too large for a float, lone surrogates, duplicate-key tricks of nesting and integers
+of thousands of digits are refused or bounded here, once, so that nothing behind it has to think of them
+(R478, attack 62).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ class NotStrict(Exception):
 
 
 def decode(data: bytes) -> Any:
-    """The value `data` holds. Raises NotStrict, and nothing else, for anything that is not strict JSON in UTF-8."""
+    """The value `data` holds.
+
+    Raises NotStrict, and nothing else, for anything that is not strict JSON in UTF-8.
+    """
     import pydantic_core
 
     try:

@@ -1,7 +1,9 @@
-"""The host's own look at a running tree: memory and CPU time of all its processes, tasks, and whether /tmp is full.
+"""The host's own look at a running tree: memory and CPU time of all its processes, tasks, and whether /tmp is
+full.
 
-Used where no control group counts (an ordinary user), and to name the limit behind a failure. Reads /proc from outside; nothing here trusts
-the child. The first look comes late and the next ones slowly, so a short call pays nothing.
+Used where no control group counts (an ordinary user), and to name the limit behind a failure. Reads /proc
+from outside; nothing here trusts the child. The first look comes late and the next ones slowly, so a short
+call pays nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _TREE_CAP = 4096  # processes looked at; RLIMIT_NPROC keeps a tree far below
 
 
 async def watch(child: Child, limits: Limits, hit: Callable[[str], None], cpu_before: float) -> None:
-    """Call `hit("memory")` or `hit("cpu")` when the tree goes over; returns never (it is cancelled with the call).
+    """Call `hit("memory")` or `hit("cpu")` when the tree goes over; returns never (it is cancelled with the
+    call).
 
     cpu_before: seconds that earlier calls of a reused process used.
     """
@@ -37,7 +40,9 @@ async def watch(child: Child, limits: Limits, hit: Callable[[str], None], cpu_be
 
 
 def tree(pid: int) -> list[int]:
-    """The process and all its descendants that still have their parent; orphans belong to the call's init and are found through it."""
+    """The process and all its descendants that still have their parent; orphans belong to the call's init and
+    are found through it.
+    """
     parent = _parent(pid)
     found, stack = [], [pid]
     while stack and len(found) < _TREE_CAP:
@@ -45,7 +50,8 @@ def tree(pid: int) -> list[int]:
         found.append(current)
         stack += _children(current)
     if parent > 1:
-        # Orphans of the call are children of its init, which is a sibling in the zygote's namespace: see _orphans.
+        # Orphans of the call are children of its init, which is a sibling in the zygote's namespace: see
+        # _orphans.
         found += _orphans(pid, set(found))
     return found
 
@@ -78,7 +84,9 @@ def _is_init(name: str) -> bool:
 
 
 def usage(pid: int) -> tuple[int, float]:
-    """Resident bytes (without what is shared with the zygote's files) and CPU seconds of the tree, dead children included."""
+    """Resident bytes (without what is shared with the zygote's files) and CPU seconds of the tree, dead
+    children included.
+    """
     memory, cpu = 0, 0.0
     for process in tree(pid):
         try:

@@ -1,7 +1,7 @@
 """The host's handle on one tool's zygote: start it, ask it for children, hear of their ends.
 
-One reader task owns the control socket. Answers are matched by request number; a zygote that says anything else, or goes away, fails every
-child that waits for it with the reason it gave.
+One reader task owns the control socket. Answers are matched by request number; a zygote that says anything
+else, or goes away, fails every child that waits for it with the reason it gave.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _ERRORS_KEPT = 8192
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a child ended, from wait4(2) in the zygote: exit code (negative: signal), CPU seconds, peak memory in bytes."""
+    """How a child ended, from wait4(2) in the zygote: exit code (negative: signal), CPU seconds, peak memory
+    in bytes.
+    """
 
     code: int
     cpu_s: float
@@ -65,7 +67,10 @@ class ZygoteHandle:
         return self._gone is None and self._control is not None
 
     async def start(self) -> None:
-        """Exec the launcher, send the plan, wait until the zygote serves. Raises SandboxUnavailable with the step that failed."""
+        """Exec the launcher, send the plan, wait until the zygote serves.
+
+        Raises SandboxUnavailable with the step that failed.
+        """
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         errors_read, errors_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -87,10 +92,14 @@ class ZygoteHandle:
                 message, _ = await self._receive()
         except TimeoutError:
             await self.close()
-            raise SandboxUnavailable(f"the sandbox did not start within {START_S:.0f} s", hint=self._error_text()) from None
+            raise SandboxUnavailable(
+                f"the sandbox did not start within {START_S:.0f} s", hint=self._error_text()
+            ) from None
         except OSError as error:
             await self.close()
-            raise SandboxUnavailable(f"the sandbox ended while starting: {error}", hint=self._error_text()) from error
+            raise SandboxUnavailable(
+                f"the sandbox ended while starting: {error}", hint=self._error_text()
+            ) from error
         if message.get("t") != "up":
             await self.close()
             raise _start_failure(message, self._error_text())
@@ -98,7 +107,10 @@ class ZygoteHandle:
         self._reader = asyncio.create_task(self._read(), name="fumehood-zygote")
 
     async def fork(self, fds: list[int], tmp: str) -> tuple[int, list[int], asyncio.Future[Exit]]:
-        """Ask for a child that gets these four descriptors. Returns (number, pidfds [child, init], its exit). Raises ZygoteGone."""
+        """Ask for a child that gets these four descriptors.
+
+        Returns (number, pidfds [child, init], its exit). Raises ZygoteGone.
+        """
         if not self.alive:
             raise ZygoteGone(self._gone or "the zygote is not running")
         assert self._control is not None
@@ -165,7 +177,10 @@ class ZygoteHandle:
         return self._errors.decode("utf-8", "replace").strip() or None
 
     async def close(self) -> None:
-        """Close the control socket, see the whole tree end, kill what does not. Children that still run die with it."""
+        """Close the control socket, see the whole tree end, kill what does not.
+
+        Children that still run die with it.
+        """
         if self._reader is not None:
             self._reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -193,7 +208,8 @@ def _start_failure(message: Mapping[str, Any], errors: str | None) -> SandboxUna
     if step == "preload":
         return SandboxUnavailable(f"a library of `preload` cannot be imported: {text}", hint=errors)
     return SandboxUnavailable(
-        f"the sandbox cannot be built: layer `{step}`: {text}", hint=errors or "`fumehood doctor` tries every layer and names the remedy"
+        f"the sandbox cannot be built: layer `{step}`: {text}",
+        hint=errors or "`fumehood doctor` tries every layer and names the remedy",
     )
 
 

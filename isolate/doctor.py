@@ -1,4 +1,6 @@
-"""What this machine can do, found by doing it: a real cage is built and looked at; where that fails, each layer is tried alone (design D2)."""
+"""What this machine can do, found by doing it: a real cage is built and looked at; where that fails, each
+layer is tried alone (design D2).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """tier: the strongest this machine reaches. layers: every layer of the contract. trouble: why the strongest tier could not be built."""
+    """tier: the strongest this machine reaches.
+
+    layers: every layer of the contract. trouble: why the strongest tier could not be built.
+    """
 
     tier: Tier
     layers: dict[str, LayerReport] = field(default_factory=dict)
@@ -72,7 +77,9 @@ async def _probes() -> dict[str, tuple[str, str]]:
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            process = await asyncio.wrap_future(_spawn.spawn(Machine.read().executable, theirs, 2, module="probes"))
+            process = await asyncio.wrap_future(
+                _spawn.spawn(Machine.read().executable, theirs, 2, module="probes")
+            )
         ours.setblocking(False)
         data = b""
         try:

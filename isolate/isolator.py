@@ -1,7 +1,8 @@
 """The front of `isolate`: one zygote per tool, a fresh caged child per call, spares forked ahead of demand.
 
-`Isolator.call` is the whole surface the host needs. A child serves one call and is gone; a tool whose file changed gets a new zygote while
-calls on the old one end on the old code. Waiters for a child are served in the order they came.
+`Isolator.call` is the whole surface the host needs. A child serves one call and is gone; a tool whose file
+changed gets a new zygote while calls on the old one end on the old code. Waiters for a child are served in
+the order they came.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ IDLE_S = 900.0  # a tool nobody calls keeps no zygote for ever
 class _Cage:
     """One generation of one tool: its zygote and the children parked for it.
 
-    demand: how many calls ran at once lately, decaying; as many spares are parked. waiting: calls that fork on demand right now.
+    demand: how many calls ran at once lately, decaying; as many spares are parked. waiting: calls that fork
+    on demand right now.
     """
 
     spec: ToolSpec
@@ -71,8 +73,9 @@ _Key = tuple[str | None, tuple[tuple[str, str], ...]]
 class Isolator:
     """Runs tools in cages. An async context manager; closing it kills what still runs.
 
-    tier: "namespaces" or "landlock", as `tiers.find` found this machine to be able to. spares: children parked per tool after its first call, at
-    least; more while more calls run at once, MAX_SPARES at most (0: none, every call forks on demand).
+    tier: "namespaces" or "landlock", as `tiers.find` found this machine to be able to. spares: children
+    parked per tool after its first call, at least; more while more calls run at once, MAX_SPARES at most (0:
+    none, every call forks on demand).
     """
 
     def __init__(self, tier: Tier, *, machine: Machine | None = None, spares: int = 1) -> None:
@@ -107,9 +110,11 @@ class Isolator:
         streams: Streams | None = None,
         principal: str | None = None,
     ) -> Ended:
-        """Run one call of one tool in a fresh child; with `spec.reuse`, in a process that served this principal and environment before.
+        """Run one call of one tool in a fresh child; with `spec.reuse`, in a process that served this
+        principal and environment before.
 
-        Raises SandboxUnavailable when no cage can be built. Everything the tool can do wrong is in the result's verdict instead.
+        Raises SandboxUnavailable when no cage can be built. Everything the tool can do wrong is in the
+        result's verdict instead.
         """
         cage = await self._cage(spec)
         cage.running += 1
@@ -135,7 +140,9 @@ class Isolator:
             self._after_call(cage)
 
     def _parked(self, cage: _Cage, key: _Key) -> Child | None:
-        """A child that waits for this call, if one does and is still alive (the kernel may have taken it for memory)."""
+        """A child that waits for this call, if one does and is still alive (the kernel may have taken it for
+        memory).
+        """
         kept = cage.kept.pop(key, None)
         waiting = [kept] if kept is not None else []
         while waiting or cage.spares:
@@ -163,17 +170,27 @@ class Isolator:
         finally:
             cage.waiting -= 1
 
-    # -- cages --------------------------------------------------------------------------------------------------------
+    # -- cages -----------------------------------------------------------------------------------------------
 
     async def _cage(self, spec: ToolSpec) -> _Cage:
         lock = self._starting.setdefault(spec.name, asyncio.Lock())
         async with lock:  # one start at a time a tool; asyncio.Lock is fair
             stamp, now = _stamp(spec), time.monotonic()
             cage = self._cages.get(spec.name)
-            if cage is not None and cage.stamp == stamp and cage.spec == spec and cage.zygote.alive and now - cage.born < RENEW_S:
+            if (
+                cage is not None
+                and cage.stamp == stamp
+                and cage.spec == spec
+                and cage.zygote.alive
+                and now - cage.born < RENEW_S
+            ):
                 return cage
             self._retire(spec.name)
-            for name in [name for name, other in self._cages.items() if other.running == 0 and now - other.used > IDLE_S]:
+            for name in [
+                name
+                for name, other in self._cages.items()
+                if other.running == 0 and now - other.used > IDLE_S
+            ]:
                 self._retire(name)
             await self._janitor.start()
             zygote = ZygoteHandle(self._plan(spec), self._machine.executable)
@@ -215,7 +232,12 @@ class Isolator:
 
     async def _refill(self, cage: _Cage) -> None:
         # Whoever waits for a child of his own comes first; the last of them starts the refill again.
-        while len(cage.spares) < self._wanted(cage) and not cage.waiting and not cage.retired and cage.zygote.alive:
+        while (
+            len(cage.spares) < self._wanted(cage)
+            and not cage.waiting
+            and not cage.retired
+            and cage.zygote.alive
+        ):
             try:
                 child = await self._fresh(cage, None)
             except (_DidNotLoad, SandboxUnavailable, ZygoteGone) as error:
@@ -236,7 +258,7 @@ class Isolator:
             await self._discard(cage.spares.popleft())
         await cage.zygote.close()
 
-    # -- children -----------------------------------------------------------------------------------------------------
+    # -- children --------------------------------------------------------------------------------------------
 
     async def _fresh(self, cage: _Cage, streams: Streams | None) -> Child:
         """A child that has entered its cage and imported the tool."""
@@ -249,10 +271,14 @@ class Isolator:
                 await child.enter_cage(self._groups, spec.limits.memory, spec.limits.processes)
                 await child.load(spec.limits.start_s)
             except TimeoutError:
-                raise _DidNotLoad("start", f"the tool's import did not end within {spec.limits.start_s:g} s") from None
+                raise _DidNotLoad(
+                    "start", f"the tool's import did not end within {spec.limits.start_s:g} s"
+                ) from None
             except (EOFError, OutputTooLong, ProtocolError, ZygoteGone) as error:
                 told = str(error) or child.complaint() or "no reason given"
-                raise _DidNotLoad("start", f"the tool's process ended while it was being started: {told}") from None
+                raise _DidNotLoad(
+                    "start", f"the tool's process ended while it was being started: {told}"
+                ) from None
         except BaseException:
             await asyncio.shield(self._discard(child))
             raise
@@ -300,7 +326,9 @@ def _not_started(error: _DidNotLoad, wall: float) -> Ended:
 
 
 def _stamp(spec: ToolSpec) -> tuple[Any, ...]:
-    """What changes when the tool's file, or another Python file of its folder, changes: parked children hold the old code."""
+    """What changes when the tool's file, or another Python file of its folder, changes: parked children hold
+    the old code.
+    """
     if spec.path is None:
         return ()
     found = []
@@ -312,7 +340,9 @@ def _stamp(spec: ToolSpec) -> tuple[Any, ...]:
                     state = entry.stat()
                     found.append((entry.name, state.st_mtime_ns, state.st_size, state.st_ino))
     except OSError as error:
-        raise SandboxUnavailable(f"tool {spec.name!r}: {spec.path}: {error.strerror}", hint="the file of `module` must exist") from error
+        raise SandboxUnavailable(
+            f"tool {spec.name!r}: {spec.path}: {error.strerror}", hint="the file of `module` must exist"
+        ) from error
     return tuple(sorted(found))
 
 

@@ -9,8 +9,9 @@ from typing import Literal
 Tier = Literal["namespaces", "landlock", "none"]
 
 LAYERS = (
-    "user", "mount", "pid", "net", "ipc", "uts", "cgroup-ns", "proc", "landlock-fs", "landlock-net", "landlock-scope", "seccomp",
-    "seccomp-notify", "capabilities", "no-new-privs", "rlimits", "cgroup-limits", "keyring", "fds", "environment",
+    "user", "mount", "pid", "net", "ipc", "uts", "cgroup-ns", "proc", "landlock-fs", "landlock-net",
+    "landlock-scope", "seccomp", "seccomp-notify", "capabilities", "no-new-privs", "rlimits",
+    "cgroup-limits", "keyring", "fds", "environment",
 )  # fmt: skip
 """Every layer of the contract, in the order `doctor` shows them."""
 

@@ -1,8 +1,8 @@
 """The manifest of security promises: every one has an id, a sentence, a source and the tests that hold it.
 
-Each area keeps its own table in `tests/promise_tables/`; this file is the one place that merges them. `tests/test_promises.py`
-checks both directions: a promise that no test names fails, and so does a test that names no promise. A gap is an entry with a reason,
-never a skipped test.
+Each area keeps its own table in `tests/promise_tables/`; this file is the one place that merges them.
+`tests/test_promises.py` checks both directions: a promise that no test names fails, and so does a test that
+names no promise. A gap is an entry with a reason, never a skipped test.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import tests.promise_tables
 class Promise:
     """One thing fumehood promises.
 
-    id: "area:short-name". sentence: what a user may rely on. source: R-number, design invariant, RFC or man page.
-    gap: why no test can hold it here, or None when tests do.
+    id: "area:short-name". sentence: what a user may rely on. source: R-number, design invariant, RFC or man
+    page. gap: why no test can hold it here, or None when tests do.
     """
 
     id: str

@@ -51,11 +51,14 @@ def _marked() -> dict[str, list[str]]:
     return {number: sorted(places) for number, places in found.items()}
 
 
+def _cell(places: list[str]) -> str:
+    return ", ".join(f"`{place}`" for place in places) or "not yet: (the reason)"
+
+
 def test_every_number_that_is_cited_has_its_line() -> None:
     marked = _marked()
     lines = [
-        f"| {number} | (the rule in our words) | {', '.join(f'`{p}`' for p in marked.get(number, ['not yet: …']))} |"
-        f"   <- cited in {', '.join(places)}"
+        f"| {number} | (the rule in our words) | {_cell(marked.get(number, []))} |   <- cited in {places}"
         for number, places in _citations().items()
         if number not in _rows()
     ]

@@ -1,7 +1,7 @@
 """Landlock: landlock_create_ruleset(2), landlock_add_rule(2), landlock_restrict_self(2).
 
-A right that this kernel does not know is left out of the ruleset and shows in the layer's status; nothing here decides whether that is
-enough. Table of ABIs: Documentation/userspace-api/landlock.rst.
+A right that this kernel does not know is left out of the ruleset and shows in the layer's status; nothing
+here decides whether that is enough. Table of ABIs: Documentation/userspace-api/landlock.rst.
 """
 
 from __future__ import annotations
@@ -53,14 +53,19 @@ def handled_scope(version: int) -> int:
 def create(version: int, *, fs: bool = True, net: bool = True, scope: bool = True) -> int:
     """A ruleset that refuses everything it handles; returns its descriptor."""
     attributes = struct.pack(
-        "QQQ", handled_fs(version) if fs else 0, handled_net(version) if net else 0, handled_scope(version) if scope else 0
+        "QQQ",
+        handled_fs(version) if fs else 0,
+        handled_net(version) if net else 0,
+        handled_scope(version) if scope else 0,
     )
     size = 8 if version < _NET_SINCE else 16 if version < _SCOPE_SINCE else 24
     return sys.syscall("landlock_create_ruleset", attributes[:size], size, 0)
 
 
 def allow_path(ruleset: int, version: int, path: str, rights: int) -> None:
-    """Grant `rights` beneath `path`; directory rights are left out for a file (the kernel answers EINVAL otherwise)."""
+    """Grant `rights` beneath `path`; directory rights are left out for a file (the kernel answers EINVAL
+    otherwise).
+    """
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         granted = rights & handled_fs(version)

@@ -1,7 +1,8 @@
 """Mount calls: mount(2), umount2(2), open_tree(2), move_mount(2), mount_setattr(2), pivot_root(2).
 
-Detached clones (`clone_tree`) are used instead of bind mounts: they are read-only from their first instant, whole trees in one call, and
-the source may lie under a place that is about to be covered. Linux 5.12 and later.
+Detached clones (`clone_tree`) are used instead of bind mounts: they are read-only from their first instant,
+whole trees in one call, and the source may lie under a place that is about to be covered. Linux 5.12 and
+later.
 """
 
 from __future__ import annotations
@@ -47,9 +48,12 @@ def make_private(target: str = "/") -> None:
 def clone_tree(path: str, attributes: int, userns_fd: int | None = None) -> int:
     """A detached clone of the tree at `path` with `attributes` on every mount in it; returns its descriptor.
 
-    userns_fd: map file owners by this user namespace (ATTR_IDMAP); OSError when a file system in the tree cannot.
+    userns_fd: map file owners by this user namespace (ATTR_IDMAP); OSError when a file system in the tree
+    cannot.
     """
-    fd = sys.syscall("open_tree", _AT_FDCWD, os.fsencode(path), _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC)
+    fd = sys.syscall(
+        "open_tree", _AT_FDCWD, os.fsencode(path), _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+    )
     try:
         set_attributes(fd, attributes)
         if userns_fd is not None:
@@ -78,7 +82,9 @@ def attach(fd: int, target: str) -> None:
 
 
 def enter_root(new_root: str) -> None:
-    """Make `new_root` the root and let the old one go: pivot_root(".", "."), then detach (pivot_root(2), NOTES)."""
+    """Make `new_root` the root and let the old one go: pivot_root(".", "."), then detach (pivot_root(2),
+    NOTES).
+    """
     os.chdir(new_root)
     sys.syscall("pivot_root", b".", b".")
     detach(".")

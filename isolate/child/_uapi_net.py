@@ -1,4 +1,6 @@
-"""Netlink, as little of it as a private network namespace needs: bring `lo` up, make a range local (rtnetlink(7))."""
+"""Netlink, as little of it as a private network namespace needs: bring `lo` up, make a range local
+(rtnetlink(7)).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ def loopback_up() -> None:
 def make_local(network: str, prefix: int) -> None:
     """Deliver every address of `network`/`prefix` to this namespace itself, as if each were on `lo`."""
     family = socket.AF_INET6 if ":" in network else socket.AF_INET
-    body = struct.pack("=BBBBBBBBI", family, prefix, 0, 0, _TABLE_LOCAL, _PROT_STATIC, _SCOPE_HOST, _TYPE_LOCAL, 0)
-    body += _attribute(_RTA_DST, socket.inet_pton(family, network)) + _attribute(_RTA_OIF, struct.pack("=I", _LOOPBACK_INDEX))
+    body = struct.pack(
+        "=BBBBBBBBI", family, prefix, 0, 0, _TABLE_LOCAL, _PROT_STATIC, _SCOPE_HOST, _TYPE_LOCAL, 0
+    )
+    body += _attribute(_RTA_DST, socket.inet_pton(family, network)) + _attribute(
+        _RTA_OIF, struct.pack("=I", _LOOPBACK_INDEX)
+    )
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as link:
         _ask(link, _RTM_NEWROUTE, _NLM_F_CREATE | _NLM_F_EXCL, body)

@@ -1,8 +1,8 @@
 """Process, namespace, capability and seccomp calls that Python 3.11 lacks.
 
-Kernel numbers live in `_uapi_*` files and nowhere else. Every function raises OSError with the name of the call. `PyDLL` keeps the GIL
-during the call: no other thread may run between an unshare and what depends on it. Sources: unshare(2), setns(2), prctl(2),
-capabilities(7), seccomp(2), keyctl(2), close_range(2).
+Kernel numbers live in `_uapi_*` files and nowhere else. Every function raises OSError with the name of the
+call. `PyDLL` keeps the GIL during the call: no other thread may run between an unshare and what depends on
+it. Sources: unshare(2), setns(2), prctl(2), capabilities(7), seccomp(2), keyctl(2), close_range(2).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import os
 import struct
 
 _libc = ctypes.PyDLL(None, use_errno=True)
-# Declared once: converting arguments by hand costs several microseconds a call, and a child makes a hundred calls.
+# Declared once: converting arguments by hand costs several microseconds a call, and a child makes a hundred
+# calls.
 _libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 _libc.unshare.argtypes = [ctypes.c_int]
 _libc.setns.argtypes = [ctypes.c_int, ctypes.c_int]
@@ -33,7 +34,8 @@ PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
-# NOROOT, NO_SETUID_FIXUP, KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, each with its lock (capabilities(7), securebits).
+# NOROOT, NO_SETUID_FIXUP, KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, each with its lock (capabilities(7),
+# securebits).
 SECUREBITS_LOCKED = 0b11101111
 
 SECCOMP_SET_MODE_FILTER = 1
@@ -60,7 +62,10 @@ _COMMON = {
 
 
 def number(name: str) -> int:
-    """The system call number of `name` on this machine. Raises OSError(ENOSYS) when the machine is not one we know."""
+    """The system call number of `name` on this machine.
+
+    Raises OSError(ENOSYS) when the machine is not one we know.
+    """
     table = _NUMBERS.get(os.uname().machine)
     found = _COMMON.get(name) if table is None else table.get(name, _COMMON.get(name))
     if found is None:
@@ -105,7 +110,8 @@ def close_from(lowest: int) -> None:
 def die_with_parent(parent: int) -> None:
     """SIGKILL for us when the parent goes; exit at once when it has gone already.
 
-    The signal follows the *thread* that forked us (prctl(2)), and every change of user id clears it: call it after those.
+    The signal follows the *thread* that forked us (prctl(2)), and every change of user id clears it: call it
+    after those.
     """
     prctl(PR_SET_PDEATHSIG, 9)
     if os.getppid() != parent:
@@ -122,7 +128,10 @@ def drop_bounding_set() -> None:
 
 
 def lock_capabilities() -> None:
-    """No capability can come back by exec or by a change of user: bounding set empty, securebits locked. Needs CAP_SETPCAP."""
+    """No capability can come back by exec or by a change of user: bounding set empty, securebits locked.
+
+    Needs CAP_SETPCAP.
+    """
     drop_bounding_set()
     prctl(PR_SET_SECUREBITS, SECUREBITS_LOCKED)
 
@@ -148,7 +157,10 @@ class _FilterProgram(ctypes.Structure):
 
 
 def load_seccomp(program: bytes, flags: int = 0) -> int:
-    """Install a BPF program (8 bytes an instruction). Returns the listener's descriptor with NEW_LISTENER, else 0."""
+    """Install a BPF program (8 bytes an instruction).
+
+    Returns the listener's descriptor with NEW_LISTENER, else 0.
+    """
     buffer = ctypes.create_string_buffer(program, len(program))
     described = _FilterProgram(len(program) // 8, ctypes.addressof(buffer))
     return syscall("seccomp", SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(described))

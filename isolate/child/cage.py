@@ -1,7 +1,8 @@
 """The per-call part of the cage: what one forked child does to itself before any tool code is imported.
 
-The order is the security (spec of the layers: docs/isolation.md); each step says why it stands where it stands. No step may be
-skipped silently: a step that fails ends the child with its name on the call socket, and the host refuses to use it.
+The order is the security (spec of the layers: docs/isolation.md); each step says why it stands where it
+stands. No step may be skipped silently: a step that fails ends the child with its name on the call socket,
+and the host refuses to use it.
 """
 
 from __future__ import annotations
@@ -33,23 +34,27 @@ class CageError(Exception):
 def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str, Status]:
     """Put on every per-call layer; returns the levels as the kernel's answers showed them.
 
-    1. Own session, default signals: no terminal, nothing inherited from the zygote's handlers.
-    2. Mounts while we still may: /proc of this process namespace, /tmp, /dev/shm.
-    3. The call's own user namespace (and ipc, and net): from here on we cannot mount any more, the mount namespace belongs to the tool's.
-    4. Network doors, before Landlock and seccomp forbid netlink and low ports.
-    5. Keyring, limits, umask. 6. no_new_privs: Landlock and seccomp need it. 7. Landlock: it forbids what 2 did.
-    8. Capabilities: gone, bounding set too, read back. 9. Parent-death signal: a change of credentials clears it. 10. seccomp, last: it
-    refuses what every step before needed.
+    1. Own session, default signals: no terminal, nothing inherited from the zygote's handlers. 2. Mounts
+    while we still may: /proc of this process namespace, /tmp, /dev/shm. 3. The call's own user namespace (and
+    ipc, and net): from here on we cannot mount any more, the mount namespace belongs to the tool's. 4.
+    Network doors, before Landlock and seccomp forbid netlink and low ports. 5. Keyring, limits, umask. 6.
+    no_new_privs: Landlock and seccomp need it. 7. Landlock: it forbids what 2 did. 8. Capabilities: gone,
+    bounding set too, read back. 9. Parent-death signal: a change of credentials clears it. 10. seccomp, last:
+    it refuses what every step before needed.
     """
     os.setsid()
     if os.isatty(0):
-        with contextlib.suppress(OSError):  # a terminal of another session cannot be ours; its modes still can
+        with contextlib.suppress(
+            OSError
+        ):  # a terminal of another session cannot be ours; its modes still can
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     for number in _CHANGED_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     if plan["tool"]["kind"] == "module":
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_IGN)  # as every Python starts: an exception instead of a silent end
+            signal.signal(
+                number, signal.SIG_IGN
+            )  # as every Python starts: an exception instead of a silent end
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     if plan["namespaces"]:
@@ -76,11 +81,18 @@ def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str
 
 
 def _seccomp(plan: dict[str, Any], channel: socket.socket) -> dict[str, Status]:
-    """The filter with a listener, which goes to the host; without one where another listener stands above us already (EBUSY)."""
+    """The filter with a listener, which goes to the host; without one where another listener stands above us
+    already (EBUSY).
+    """
     try:
-        listener = _uapi_proc.load_seccomp(plan["seccomp_notify"], _uapi_proc.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+        listener = _uapi_proc.load_seccomp(
+            plan["seccomp_notify"], _uapi_proc.SECCOMP_FILTER_FLAG_NEW_LISTENER
+        )
     except OSError as error:
-        missing = (MISSING, f"no listener ({error.strerror}); refused system calls are refused without being named")
+        missing = (
+            MISSING,
+            f"no listener ({error.strerror}); refused system calls are refused without being named",
+        )
         return {"seccomp": _plain_seccomp(plan), "seccomp-notify": missing}
     socket.send_fds(channel, [b"L"], [listener])
     os.close(listener)
@@ -108,7 +120,10 @@ def _namespaces(plan: dict[str, Any], channel: socket.socket) -> dict[str, Statu
         done["proc"] = proc.mount_for_call(plan["fresh_proc"])
     with _step("user"):
         flags = _uapi_proc.CLONE_NEWUSER | _uapi_proc.CLONE_NEWIPC
-        uid, gid = os.geteuid(), os.getegid()  # now: after the unshare we are the overflow user until the maps are written
+        uid, gid = (
+            os.geteuid(),
+            os.getegid(),
+        )  # now: after the unshare we are the overflow user until the maps are written
         own_net = plan["doors"] is not None or plan["net_per_call"]
         _uapi_proc.unshare(flags | (_uapi_proc.CLONE_NEWNET if own_net else 0))
         user.write_maps(me, user.INSIDE, uid, gid)
@@ -127,7 +142,10 @@ def _keyring() -> Status:
     try:
         _uapi_proc.join_anonymous_session_keyring()
     except OSError as error:
-        return PARTIAL, f"no session keyring of its own ({error.strerror}); seccomp refuses keyctl all the same"
+        return (
+            PARTIAL,
+            f"no session keyring of its own ({error.strerror}); seccomp refuses keyctl all the same",
+        )
     return FULL, ""
 
 

@@ -1,7 +1,8 @@
 """The child's end of the call socket: requests out, answers in, for any number of threads or tasks.
 
-Whoever waits for an answer reads for all: one waiter holds the reading lock, hands each answer to the request it belongs to, and passes the
-lock on. So a plain function, its threads and an event loop share one socket without a reader thread of their own.
+Whoever waits for an answer reads for all: one waiter holds the reading lock, hands each answer to the request
+it belongs to, and passes the lock on. So a plain function, its threads and an event loop share one socket
+without a reader thread of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ class HostGone(Exception):
 
 
 def encode(message: Message) -> bytes:
-    """One `J` frame. Raises TypeError, ValueError or RecursionError for what JSON cannot hold, lone surrogates included."""
+    """One `J` frame.
+
+    Raises TypeError, ValueError or RecursionError for what JSON cannot hold, lone surrogates included.
+    """
     payload = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
     return header(JSON, len(payload)) + payload
 
@@ -31,7 +35,9 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._parser = FrameParser(cap=1 << 31)  # the host is trusted: its frames are as long as the input limit lets them be
+        self._parser = FrameParser(
+            cap=1 << 31
+        )  # the host is trusted: its frames are as long as the input limit lets them be
         self._inbox: list[tuple[Message, bytes]] = []
         self._waiting: Message | None = None
         self._data = bytearray()
@@ -66,7 +72,10 @@ class Channel:
         return self._inbox.pop(0)
 
     def read(self, flags: int = 0) -> list[tuple[Message, bytes]]:
-        """One read from the socket; every message it completed (also kept for `receive`). Raises HostGone at the end of the stream."""
+        """One read from the socket; every message it completed (also kept for `receive`).
+
+        Raises HostGone at the end of the stream.
+        """
         try:
             received = self._socket.recv(DATA_CHUNK, flags)
         except OSError as error:
@@ -90,7 +99,9 @@ class Channel:
             return self._next_id
 
     def ask(self, message: Message, data: bytes = b"") -> tuple[Message, bytes]:
-        """Send a request and wait for the answer that carries its id; other threads' answers are kept for them."""
+        """Send a request and wait for the answer that carries its id; other threads' answers are kept for
+        them.
+        """
         request = self.new_id()
         self.send({**message, "id": request}, data)
         while True:
@@ -103,7 +114,8 @@ class Channel:
             try:
                 answer, body = self.receive()
                 with self._state:
-                    # Before the reading lock is free: else the owner of this answer could start to read and wait for ever.
+                    # Before the reading lock is free: else the owner of this answer could start to read and
+                    # wait for ever.
                     self._answers[answer["id"]] = (answer, body)
             finally:
                 self._read_lock.release()

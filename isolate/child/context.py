@@ -1,7 +1,9 @@
-"""`ctx`: what a tool is handed beside its input. Every method is a frame to the host; nothing here decides anything.
+"""`ctx`: what a tool is handed beside its input. Every method is a frame to the host; nothing here decides
+anything.
 
-`AsyncContext` serves `async def run`, `SyncContext` serves a plain `def run`, its threads included. Both refuse over-long requests here with
-a Python error, so that an honest tool sees a traceback and not the end of its call.
+`AsyncContext` serves `async def run`, `SyncContext` serves a plain `def run`, its threads included. Both
+refuse over-long requests here with a Python error, so that an honest tool sees a traceback and not the end of
+its call.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class FetchFailed(Exception):
 
 
 class Reply:
-    """An HTTP response: `.status` int, `.headers` dict with lower-case names, `.body` bytes, `.text` str, `.url` str, `.json()`."""
+    """An HTTP response: `.status` int, `.headers` dict with lower-case names, `.body` bytes, `.text` str,
+    `.url` str, `.json()`.
+    """
 
     def __init__(self, status: int, headers: list[list[str]], body: bytes, url: str) -> None:
         self.status, self.body, self.url = status, body, url
@@ -71,7 +75,12 @@ def fetch_request(
         if not any(str(name).lower() == "content-type" for name, _ in pairs):
             pairs.append(("content-type", "application/json"))
     data = body.encode() if isinstance(body, str) else body or b""
-    return {"t": "fetch", "url": str(url), "method": str(method), "headers": [[str(n), str(v)] for n, v in pairs]}, data
+    return {
+        "t": "fetch",
+        "url": str(url),
+        "method": str(method),
+        "headers": [[str(n), str(v)] for n, v in pairs],
+    }, data
 
 
 def reply_or_raise(answer: Message, body: bytes) -> Reply:
@@ -118,7 +127,13 @@ class SyncContext(_Context):
     """`ctx` of a plain function; safe to use from its threads."""
 
     def fetch(
-        self, url: str, *, method: str = "GET", headers: Any = None, body: bytes | str | None = None, json: Any = None
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Any = None,
+        body: bytes | str | None = None,
+        json: Any = None,
     ) -> Reply:
         """Fetch through the broker. Raises EgressDenied or FetchFailed."""
         return reply_or_raise(*self._channel.ask(*fetch_request(url, method, headers, body, json)))
@@ -130,14 +145,22 @@ class SyncContext(_Context):
 
 
 class AsyncContext(_Context):
-    """`ctx` of a coroutine; answers arrive through the running event loop, so many fetches may be under way at once."""
+    """`ctx` of a coroutine; answers arrive through the running event loop, so many fetches may be under way
+    at once.
+    """
 
     def __init__(self, channel: Channel, call_id: str, tool: str, tmp: str) -> None:
         super().__init__(channel, call_id, tool, tmp)
         self._pending: dict[int, asyncio.Future[tuple[Message, bytes]]] = {}
 
     async def fetch(
-        self, url: str, *, method: str = "GET", headers: Any = None, body: bytes | str | None = None, json: Any = None
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Any = None,
+        body: bytes | str | None = None,
+        json: Any = None,
     ) -> Reply:
         """Fetch through the broker. Raises EgressDenied or FetchFailed."""
         return reply_or_raise(*await self._ask(*fetch_request(url, method, headers, body, json)))

@@ -1,8 +1,9 @@
 """The wire between host and child: length, kind, payload.
 
-A frame is a 4-byte big-endian length, one kind byte and the payload. `J` carries one JSON object, `D` raw bytes that belong to the `J`
-frame before them (whose `"bytes"` key says how many follow). The length is compared with a cap before anything is allocated. The same
-code serves both sides; the host side adds the strict JSON rules (`isolate/_strict_json.py`), because only the child is hostile.
+A frame is a 4-byte big-endian length, one kind byte and the payload. `J` carries one JSON object, `D` raw
+bytes that belong to the `J` frame before them (whose `"bytes"` key says how many follow). The length is
+compared with a cap before anything is allocated. The same code serves both sides; the host side adds the
+strict JSON rules (`isolate/_strict_json.py`), because only the child is hostile.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ SMALL_FRAME = 1 << 20
 
 
 class FrameError(Exception):
-    """The other side sent what no frame can be: too long, an unknown kind, or bytes where none were announced."""
+    """The other side sent what no frame can be: too long, an unknown kind, or bytes where none were
+    announced.
+    """
 
 
 def header(kind: int, length: int) -> bytes:
@@ -32,7 +35,8 @@ class FrameTooLong(FrameError):
 class FrameParser:
     """Bytes in, frames out; never holds more than one frame's cap plus one read.
 
-    cap: the longest payload accepted for `J`; `D` payloads are bounded by DATA_CHUNK. Both may be changed between frames.
+    cap: the longest payload accepted for `J`; `D` payloads are bounded by DATA_CHUNK. Both may be changed
+    between frames.
     """
 
     def __init__(self, cap: int = SMALL_FRAME) -> None:
@@ -40,7 +44,10 @@ class FrameParser:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Every whole frame that `data` completes, in order. Raises FrameError on the first byte that cannot be right."""
+        """Every whole frame that `data` completes, in order.
+
+        Raises FrameError on the first byte that cannot be right.
+        """
         self._buffer += data
         frames: list[tuple[int, bytes]] = []
         while len(self._buffer) >= HEADER.size:

@@ -1,8 +1,9 @@
 """Process 1 of the tool's namespace: makes an init for every call's process namespace, and reaps.
 
-A call's child is never process 1 of its namespace: process 1 ignores the signals whose default would end it, and OpenSSL takes two processes
-with one number for the same one. So each call gets a tiny init of its own, forked from this small process; the zygote joins the namespace and
-forks the child into it. When a call's init dies, the kernel kills everything in the namespace (pid_namespaces(7)).
+A call's child is never process 1 of its namespace: process 1 ignores the signals whose default would end it,
+and OpenSSL takes two processes with one number for the same one. So each call gets a tiny init of its own,
+forked from this small process; the zygote joins the namespace and forks the child into it. When a call's init
+dies, the kernel kills everything in the namespace (pid_namespaces(7)).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from . import _uapi_proc
 
 
 def serve(requests: socket.socket) -> None:
-    """Answer every byte on `requests` with two descriptors, (process namespace, pidfd of its init), until the zygote closes it."""
+    """Answer every byte on `requests` with two descriptors, (process namespace, pidfd of its init), until the
+    zygote closes it.
+    """
     own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -62,8 +65,8 @@ def _be_init() -> None:
         _uapi_proc.drop_bounding_set()
         _uapi_proc.drop_capabilities()
         _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 0)
-        # getppid() is 0 here: the parent is outside this namespace, so there is nothing to compare with. The maker's own death
-        # takes the whole namespace with it in any case.
+        # getppid() is 0 here: the parent is outside this namespace, so there is nothing to compare with. The
+        # maker's own death takes the whole namespace with it in any case.
         _uapi_proc.prctl(_uapi_proc.PR_SET_PDEATHSIG, signal.SIGKILL)
         while True:
             signal.sigwait([signal.SIGCHLD])

@@ -1,7 +1,9 @@
-"""Cleans up after a host that was killed: control groups and scratch folders have no owner that the kernel would end for them.
+"""Cleans up after a host that was killed: control groups and scratch folders have no owner that the kernel
+would end for them.
 
-Holds one end of a socket; when the host is gone, however it went, the read ends and the folders named at the start are removed. Runs with the
-host's privileges, is given nothing but those names, and reads nothing else from anybody.
+Holds one end of a socket; when the host is gone, however it went, the read ends and the folders named at the
+start are removed. Runs with the host's privileges, is given nothing but those names, and reads nothing else
+from anybody.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The launcher: exec'd afresh for every tool, it builds the tool's part of the cage and leaves an init and a zygote in it.
+"""The launcher: exec'd afresh for every tool, it builds the tool's part of the cage and leaves an init and a
+zygote in it.
 
-Started by the host as `python -I -S -c BOOT FD`, with a scrubbed environment. It never holds a credential and imports nothing of the tool's.
-Processes: this one (a stub in the host's process namespace) -> process 1 (makes inits, reaps) -> the zygote. Each dies with its parent, and
-the zygote ends when the host's socket closes: two ties, because the parent-death signal alone depends on a thread.
+Started by the host as `python -I -S -c BOOT FD`, with a scrubbed environment. It never holds a credential and
+imports nothing of the tool's. Processes: this one (a stub in the host's process namespace) -> process 1
+(makes inits, reaps) -> the zygote. Each dies with its parent, and the zygote ends when the host's socket
+closes: two ties, because the parent-death signal alone depends on a thread.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ def main(fd: int) -> NoReturn:
             if plan["root"]:
                 _uapi_proc.lock_capabilities()
                 user.become_slot(plan["slot"])
-            # No parent-death signal here: without a process namespace the zygote must live long enough to kill its children's
-            # groups. It hears of the host's end by the socket, which the kernel closes however the host goes.
+            # No parent-death signal here: without a process namespace the zygote must live long enough to
+            # kill its children's groups. It hears of the host's end by the socket, which the kernel closes
+            # however the host goes.
             _be_zygote(host, None, plan)
         code = 0
     except mount.ViewError as error:
@@ -58,11 +61,13 @@ def _tell_failure(host: socket.socket, step: str, text: str, errno: int | None) 
 
 
 def _enter_tool_namespaces(host: socket.socket, plan: dict[str, Any]) -> None:
-    """Build the view with the privilege we have, give that up, enter the tool's namespaces, split into the three processes.
+    """Build the view with the privilege we have, give that up, enter the tool's namespaces, split into the
+    three processes.
 
-    1. Become the builder: root with mounts of its own, or an ordinary user in a first user namespace. 2. Build the view and pivot.
-    3. Lose every privilege (root mode: a user id nobody has). 4. One unshare of everything: from a more privileged namespace, so that every
-    mount is locked. 5. Fork process 1, which mounts /proc, and from it the zygote.
+    1. Become the builder: root with mounts of its own, or an ordinary user in a first user namespace. 2.
+    Build the view and pivot. 3. Lose every privilege (root mode: a user id nobody has). 4. One unshare of
+    everything: from a more privileged namespace, so that every mount is locked. 5. Fork process 1, which
+    mounts /proc, and from it the zygote.
     """
     plan["step"] = "user"
     if plan["root"]:
@@ -132,7 +137,9 @@ def _be_process_one(host: socket.socket, plan: dict[str, Any]) -> NoReturn:
 
 
 def _use_up_number_two() -> None:
-    """Every call's child is process 2 of its namespace, so the zygote must not be: OpenSSL tells a fork by the number (attack 78)."""
+    """Every call's child is process 2 of its namespace, so the zygote must not be: OpenSSL tells a fork by
+    the number (attack 78).
+    """
     pid = os.fork()
     if pid == 0:
         os._exit(0)

@@ -1,4 +1,6 @@
-"""Every layer tried alone, each in a process that is thrown away: for `fumehood doctor` on machines where the whole cage fails."""
+"""Every layer tried alone, each in a process that is thrown away: for `fumehood doctor` on machines where the
+whole cage fails.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ def main(fd: int) -> None:
     """Send {layer: [level, detail]} on the socket and end."""
     out = socket.socket(fileno=fd)
     found: dict[str, Status] = {name: _alone(probe) for name, probe in _PROBES.items()}
-    found.update(landlock.statuses(_uapi_landlock.abi()) if _uapi_landlock.abi() else {n: _NO_LANDLOCK for n in _LANDLOCK})
+    found.update(
+        landlock.statuses(_uapi_landlock.abi())
+        if _uapi_landlock.abi()
+        else dict.fromkeys(_LANDLOCK, _NO_LANDLOCK)
+    )
     out.sendall(json.dumps(found).encode())
     os._exit(0)
 
@@ -65,7 +71,11 @@ def _proc() -> Status:
     if os.fork() == 0:
         os.write(write, b"1" if proc.mount_for_zygote() else b"0")
         os._exit(0)
-    return (FULL, "") if os.read(read, 1) == b"1" else (PARTIAL, "the outer /proc is masked; run the container with an unmasked /proc")
+    return (
+        (FULL, "")
+        if os.read(read, 1) == b"1"
+        else (PARTIAL, "the outer /proc is masked; run the container with an unmasked /proc")
+    )
 
 
 def _seccomp() -> Status:
@@ -97,7 +107,10 @@ def _no_new_privs() -> Status:
 
 
 _LANDLOCK = ("landlock-fs", "landlock-net", "landlock-scope")
-_NO_LANDLOCK: Status = (MISSING, "Landlock is not in this kernel or not in its `lsm=` list; boot with lsm=landlock,…")
+_NO_LANDLOCK: Status = (
+    MISSING,
+    "Landlock is not in this kernel or not in its `lsm=` list; boot with lsm=landlock,…",
+)
 _PROBES: dict[str, Callable[[], Status]] = {
     "user": user.probe,
     "mount": mount.probe,

@@ -1,7 +1,7 @@
 """The tool's side of one call: import the module, wait, run it once, answer.
 
-Runs after the last layer is on, and not before. Nothing it sends is believed: the host takes `value` and `error` as the tool's claims, and
-everything else about the call from the kernel and its own counters.
+Runs after the last layer is on, and not before. Nothing it sends is believed: the host takes `value` and
+`error` as the tool's claims, and everything else about the call from the kernel and its own counters.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def serve_module(channel: Channel, path: str, tmp: str) -> None:
             channel.send({"t": "error", **(failure or {})})
         else:
             _answer(channel, _run(function, channel, call, tmp))
-        # One call is all a child serves, unless the operator said `reuse`. In either case it stays until it is killed: the host looks at our
-        # processes and our /tmp before it decides how the call ended.
+        # One call is all a child serves, unless the operator said `reuse`. In either case it stays until it
+        # is killed: the host looks at our processes and our /tmp before it decides how the call ended.
 
 
 def _answer(channel: Channel, answer: Message) -> None:
@@ -58,7 +58,9 @@ def _answer(channel: Channel, answer: Message) -> None:
         channel.send(answer)
     except (TypeError, ValueError, RecursionError) as error:
         message = f"run() returned what JSON cannot hold: {_safe_text(error)}"
-        channel.send({"t": "error", "type": type(error).__name__, "message": message, "trace": "", "kind": "result"})
+        channel.send(
+            {"t": "error", "type": type(error).__name__, "message": message, "trace": "", "kind": "result"}
+        )
 
 
 def _refuse_deep(value: Any) -> None:
@@ -130,7 +132,11 @@ def _describe(error: BaseException, kind: str) -> Message:
         chain = traceback.TracebackException.from_exception(error, limit=-30, compact=True)
         own = os.path.dirname(__file__)
         chain.stack = traceback.StackSummary.from_list(
-            [frame for frame in chain.stack if not (frame.filename.startswith(own) or "importlib" in frame.filename)]
+            [
+                frame
+                for frame in chain.stack
+                if not (frame.filename.startswith(own) or "importlib" in frame.filename)
+            ]
         )
         frames = list(chain.format())
     except BaseException:  # noqa: BLE001 - a hostile __str__ or __cause__; the type's name is still told
@@ -171,11 +177,15 @@ def _reseed() -> None:
 
 
 def _dummy_round(function: Any) -> None:
-    """One call of nothing, in the finished child: the pages a real call writes are copied now, while nobody waits."""
+    """One call of nothing, in the finished child: the pages a real call writes are copied now, while nobody
+    waits.
+    """
     if inspect.iscoroutinefunction(function):
         asyncio.run(_await_nothing())
     context = SyncContext(None, "", "", "")  # type: ignore[arg-type]
-    encode({"t": "result", "value": json.loads('{"warm": [1, 2.5, "text", null, true]}'), "seen": context.tmp})
+    encode(
+        {"t": "result", "value": json.loads('{"warm": [1, 2.5, "text", null, true]}'), "seen": context.tmp}
+    )
 
 
 def warm() -> None:

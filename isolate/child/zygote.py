@@ -1,8 +1,8 @@
 """The zygote: forks one single-use child per request, and never runs tool code.
 
 It speaks with the host over a sequenced-packet socket, JSON plus descriptors:
-  host -> zygote  {"t": "fork", "n": N} + [call socket, stdin, stdout, stderr]
-  zygote -> host  {"t": "up", ...} once; {"t": "forked", "n": N} + [pidfd of the child, pidfd of its init]; {"t": "exit", "n": N, ...}
+  host -> zygote  {"t": "fork", "n": N} + [call socket, stdin, stdout, stderr] zygote -> host  {"t": "up",
+  ...} once; {"t": "forked", "n": N} + [pidfd of the child, pidfd of its init]; {"t": "exit", "n": N, ...}
 The host is the only one who can reach it: children close this socket before anything else.
 """
 
@@ -36,7 +36,9 @@ class Zygote:
         self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if inits is not None else -1
 
     def serve(self) -> None:
-        """Fork on request, report every end, until the host closes the socket; then nothing of any call is left."""
+        """Fork on request, report every end, until the host closes the socket; then nothing of any call is
+        left.
+        """
         try:
             self._serve()
         finally:
@@ -113,7 +115,8 @@ class Zygote:
     def _report_ends(self) -> None:
         while True:
             try:
-                # Looked at, not yet reaped: as long as the child is a zombie its number, and its group's, belong to nobody else.
+                # Looked at, not yet reaped: as long as the child is a zombie its number, and its group's,
+                # belong to nobody else.
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
@@ -162,7 +165,8 @@ def prepare(plan: dict[str, Any]) -> None:
     tasks = os.listdir("/proc/self/task") if os.path.exists("/proc/self/task") else []
     if len(tasks) > 1:
         raise RuntimeError(
-            f"a preloaded library started {len(tasks) - 1} thread(s); a fork would lose them. Preloaded were: {plan['preload']}"
+            f"a preloaded library started {len(tasks) - 1} thread(s); a fork would lose them. "
+            f"Preloaded were: {plan['preload']}"
         )
     gc.collect()
     gc.freeze()
@@ -183,7 +187,14 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int) -> None:
         try:
             layers = cage.enter(plan, sock, parent)
         except cage.CageError as error:
-            channel.send({"t": "cage-failed", "layer": error.layer, "error": str(error.error), "errno": error.error.errno})
+            channel.send(
+                {
+                    "t": "cage-failed",
+                    "layer": error.layer,
+                    "error": str(error.error),
+                    "errno": error.error.errno,
+                }
+            )
             os._exit(72)
         channel.send({"t": "caged", "layers": layers})
         channel.receive()  # the host has looked at us from outside and says go on

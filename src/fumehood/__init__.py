@@ -1,6 +1,7 @@
 """fumehood: run tools nobody should have to trust.
 
-The public names are in `__all__`; each is imported when it is first used, so that `import fumehood` stays cheap.
+The public names are in `__all__`; each is imported when it is first used, so that `import fumehood` stays
+cheap.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The host: configuration, log, store, broker and cages behind one `call`.
 
-A call is checked (tool, schema, size, queue), recorded, run in a fresh child, recorded again; the result's facts come from here and
-never from the tool. Every refusal is a result with a reason, not an exception: exceptions are for a configuration or a machine
-that cannot work at all.
+A call is checked (tool, schema, size, queue), recorded, run in a fresh child, recorded again; the result's
+facts come from here and never from the tool. Every refusal is a result with a reason, not an exception:
+exceptions are for a configuration or a machine that cannot work at all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,19 @@ from typing import TYPE_CHECKING, Any, Self
 from fumehood._result import CallResult, Usage
 from fumehood._services import CallServices
 from fumehood._toolspec import call_environment, egress_policy, tool_spec
-from fumehood.isolate import CallFrame, Ended, Isolator, Limits, NotStrict, Streams, Tier, ToolSpec, decode_strict_json, layer_table, why_refused
+from fumehood.isolate import (
+    CallFrame,
+    Ended,
+    Isolator,
+    Limits,
+    NotStrict,
+    Streams,
+    Tier,
+    ToolSpec,
+    decode_strict_json,
+    layer_table,
+    why_refused,
+)
 from fumehood.policies.errors import ConfigError, SandboxUnavailable
 from fumehood.policies.reasons import reason as reason_of
 
@@ -36,16 +48,20 @@ MAX_INPUT_BYTES = 8 << 20
 
 LOG_FILE, STORE_FOLDER = "events.sqlite3", "store"
 
-RUN_LIMITS = Limits(timeout_s=86400.0, cpu_s=86400.0, output=1 << 30, tmp=1 << 30, memory=4 << 30, processes=512)
-"""Of `Host.run`, where none are given: a day and 4 GiB, for servers and builds rather than for single calls."""
+RUN_LIMITS = Limits(
+    timeout_s=86400.0, cpu_s=86400.0, output=1 << 30, tmp=1 << 30, memory=4 << 30, processes=512
+)
+"""Of `Host.run`, where none are given: a day and 4 GiB, for servers and builds rather than for single
+calls.
+"""
 
 
 class Host:
     """Runs configured tools. Use as an async context manager.
 
-    config: from `load_config`. spares: children parked per tool after its first call; 0 for one-off use, where a spare would be thrown away.
-    dial: test seam of the broker's connections (see `fumehood.broker.Broker`).
-    Raises on entering: StorageError when the state folder cannot be used.
+    config: from `load_config`. spares: children parked per tool after its first call; 0 for one-off use,
+    where a spare would be thrown away. dial: test seam of the broker's connections (see
+    `fumehood.broker.Broker`). Raises on entering: StorageError when the state folder cannot be used.
     """
 
     def __init__(self, config: Config, *, spares: int = 1, dial: Any = None) -> None:
@@ -61,7 +77,8 @@ class Host:
         self._isolator: Isolator
 
     def __repr__(self) -> str:
-        return f"<Host {self.config.source or 'without a file'}, tools: {len(self.config.tools)}, waiting: {self._waiting}>"
+        source = self.config.source or "without a file"
+        return f"<Host {source}, tools: {len(self.config.tools)}, waiting: {self._waiting}>"
 
     async def __aenter__(self) -> Self:
         from fumehood.agent import ContentStore, EventLog
@@ -83,21 +100,29 @@ class Host:
                     dial=self._dial,
                 )
             )
-            self._isolator = await self._stack.enter_async_context(Isolator(await self._first_tier(), spares=self._spares))
+            self._isolator = await self._stack.enter_async_context(
+                Isolator(await self._first_tier(), spares=self._spares)
+            )
             await self.log.record("HOST_STARTED", {"pid": os.getpid(), "tier": self._isolator.tier})
-            await self.log.record("POLICY_LOADED", {"source": self.config.source, "digest": self.config.digest})
+            await self.log.record(
+                "POLICY_LOADED", {"source": self.config.source, "digest": self.config.digest}
+            )
         except BaseException:
             await self._stack.aclose()
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self._stack.aclose()
 
     async def _first_tier(self) -> Tier:
-        """The tier calls run in: the strongest, or, where the operator lets weaker ones run, the strongest this machine has.
+        """The tier calls run in: the strongest, or, where the operator lets weaker ones run, the strongest
+        this machine has.
 
-        A machine that cannot give what is required is not an error yet: each call then says so, and doctor says why.
+        A machine that cannot give what is required is not an error yet: each call then says so, and doctor
+        says why.
         """
         wanted = self.config.host.require_tier
         if wanted == "namespaces":
@@ -114,20 +139,30 @@ class Host:
         """The tier that calls run in."""
         return self._isolator.tier
 
-    # -- calls --------------------------------------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------------
 
-    async def call(self, tool: str, input: Any = None, *, execution_id: str | None = None, principal: str | None = None) -> CallResult:
+    async def call(
+        self, tool: str, input: Any = None, *, execution_id: str | None = None, principal: str | None = None
+    ) -> CallResult:
         """Call a configured tool with a JSON value.
 
-        execution_id: groups the call's rows in the log (default: an execution of its own). principal: on whose behalf.
-        Raises ConfigError when a secret of the tool is missing. Everything else that goes wrong is in the result.
+        execution_id: groups the call's rows in the log (default: an execution of its own). principal: on
+        whose behalf. Raises ConfigError when a secret of the tool is missing. Everything else that goes wrong
+        is in the result.
         """
         call_id = new_id("call")
         execution_id = execution_id or new_id("exec")
         config = self.config.tools.get(tool)
         if config is None:
             known = ", ".join(sorted(self.config.tools)) or "none"
-            return await self._refused(call_id, execution_id, tool, "unknown-tool", f"there is no tool {tool!r}; configured: {known}", principal)
+            return await self._refused(
+                call_id,
+                execution_id,
+                tool,
+                "unknown-tool",
+                f"there is no tool {tool!r}; configured: {known}",
+                principal,
+            )
         fault = self._input_fault(tool, config, input)
         if fault is not None:
             return await self._refused(call_id, execution_id, tool, *fault, principal)
@@ -159,11 +194,13 @@ class Host:
         execution_id: str | None = None,
         principal: str | None = None,
     ) -> CallResult:
-        """Run any program in a cage. Its environment is `env` and PATH; it sees the system, `read` and `write`, and a private /tmp.
+        """Run any program in a cage. Its environment is `env` and PATH; it sees the system, `read` and
+        `write`, and a private /tmp.
 
-        allow, deny: egress rules in the forms of the configuration. secret_names: the names in `env` whose values no log may hold.
-        limits: default RUN_LIMITS. streams: descriptors for standard input, output and error; None for a pipe whose content the result
-        holds. Raises ConfigError for a path that is not there or a rule that cannot be read.
+        allow, deny: egress rules in the forms of the configuration. secret_names: the names in `env` whose
+        values no log may hold. limits: default RUN_LIMITS. streams: descriptors for standard input, output
+        and error; None for a pipe whose content the result holds. Raises ConfigError for a path that is not
+        there or a rule that cannot be read.
         """
         from fumehood.broker import EgressPolicy
         from fumehood.isolate import DEFAULT_PATH
@@ -171,7 +208,9 @@ class Host:
 
         if not argv or not argv[0]:
             raise ConfigError("no program to run", hint="write it after `--`: fumehood run -- CMD [ARG]...")
-        rules = tuple(rule if isinstance(rule, EgressRule) else parse_rule(rule, where="allow") for rule in allow)
+        rules = tuple(
+            rule if isinstance(rule, EgressRule) else parse_rule(rule, where="allow") for rule in allow
+        )
         for path in (*read, *write):
             if not Path(path).exists():
                 raise ConfigError(f"{path}: no such file or folder to grant", hint="name a path that exists")
@@ -191,7 +230,10 @@ class Host:
         )
         policy = EgressPolicy(
             allow=rules,
-            deny=tuple(rule if isinstance(rule, EgressRule) else parse_rule(rule, where="deny", deny=True) for rule in deny),
+            deny=tuple(
+                rule if isinstance(rule, EgressRule) else parse_rule(rule, where="deny", deny=True)
+                for rule in deny
+            ),
             owner="run",
             host_deny=self.config.host.deny,
         )
@@ -242,18 +284,28 @@ class Host:
                 "tool": spec.name,
                 "principal": principal,
                 "input": _bounded(frame.input),
-                "runs": str(spec.path) if spec.path is not None else spec.argv[0],  # no arguments: they may hold what nobody should read
+                "runs": str(spec.path)
+                if spec.path is not None
+                else spec.argv[0],  # no arguments: they may hold what nobody should read
                 "limits": asdict(spec.limits),
             }
             await self.log.record("CALL_STARTED", started, execution_id=execution_id, call_id=call_id)
             network = self.broker.open_call(CallScope(call_id, execution_id, spec.name, principal), policy)
             services = CallServices(
-                self.log, self.store, network,
-                execution_id=execution_id, call_id=call_id, tool=spec.name, owner=principal or execution_id, secrets=secrets,
-            )  # fmt: skip
+                self.log,
+                self.store,
+                network,
+                execution_id=execution_id,
+                call_id=call_id,
+                tool=spec.name,
+                owner=principal or execution_id,
+                secrets=secrets,
+            )
             try:
                 try:
-                    ended = await self._isolator.call(spec, frame, services, streams=streams, principal=principal)
+                    ended = await self._isolator.call(
+                        spec, frame, services, streams=streams, principal=principal
+                    )
                     result = self._result(frame, spec, ended, network, execution_id)
                 except SandboxUnavailable as error:
                     result = self._unavailable(frame, spec, error, execution_id)
@@ -270,10 +322,12 @@ class Host:
         from fumehood.agent import NewEvent
 
         ids = (result.execution_id, result.call_id)
-        rows = [NewEvent("SANDBOX_VIOLATION", {"tool": result.tool, **row}, *ids) for row in result.violations]
+        rows = [
+            NewEvent("SANDBOX_VIOLATION", {"tool": result.tool, **row}, *ids) for row in result.violations
+        ]
         await self.log.record_many([*rows, NewEvent("CALL_ENDED", _end_row(result, secrets), *ids)])
 
-    # -- checks -------------------------------------------------------------------------------------------------------
+    # -- checks ----------------------------------------------------------------------------------------------
 
     def _input_fault(self, name: str, tool: ToolConfig, value: Any) -> tuple[str, str] | None:
         """(reason, sentence) when the input may not reach the tool."""
@@ -298,20 +352,34 @@ class Host:
     ) -> CallResult:
         """A call that never started, on the record."""
         result = CallResult(
-            call_id, tool, "denied", reason, error={"type": "Denied", "message": text}, tier=self._isolator.tier, execution_id=execution_id
+            call_id,
+            tool,
+            "denied",
+            reason,
+            error={"type": "Denied", "message": text},
+            tier=self._isolator.tier,
+            execution_id=execution_id,
         )
-        await self.log.record("CALL_STARTED", {"tool": tool, "principal": principal}, execution_id=execution_id, call_id=call_id)
+        await self.log.record(
+            "CALL_STARTED", {"tool": tool, "principal": principal}, execution_id=execution_id, call_id=call_id
+        )
         await self.log.record("CALL_ENDED", _end_row(result, {}), execution_id=execution_id, call_id=call_id)
         return result
 
-    # -- results ------------------------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------
 
-    def _result(self, frame: CallFrame, spec: ToolSpec, ended: Ended, network: BrokerCall, execution_id: str) -> CallResult:
+    def _result(
+        self, frame: CallFrame, spec: ToolSpec, ended: Ended, network: BrokerCall, execution_id: str
+    ) -> CallResult:
         verdict = ended.verdict
         error = verdict.error
         if error is None and verdict.outcome != "ok":
             words = reason_of(verdict.reason).model if verdict.reason else ""
-            error = {"type": verdict.reason or verdict.outcome, "message": verdict.message or words, "signal": verdict.signal}
+            error = {
+                "type": verdict.reason or verdict.outcome,
+                "message": verdict.message or words,
+                "signal": verdict.signal,
+            }
         return CallResult(
             call_id=frame.call_id,
             tool=spec.name,
@@ -324,19 +392,28 @@ class Host:
             truncated={"stdout": ended.stdout_cut, "stderr": ended.stderr_cut},
             events=tuple({"kind": kind, "data": data} for kind, data in ended.events),
             usage=Usage(
-                round(ended.wall_s * 1000, 3), round(ended.cpu_s * 1000, 3) if ended.cpu_s is not None else None, ended.max_rss
+                round(ended.wall_s * 1000, 3),
+                round(ended.cpu_s * 1000, 3) if ended.cpu_s is not None else None,
+                ended.max_rss,
             ),
             tier=self._isolator.tier,
             layers=layer_table(ended.layers),
             egress=tuple(network.rows),
-            violations=tuple({"syscall": name, "count": count, "why": why_refused(name)} for name, count in ended.violations.items()),
+            violations=tuple(
+                {"syscall": name, "count": count, "why": why_refused(name)}
+                for name, count in ended.violations.items()
+            ),
             execution_id=execution_id,
             process_code=ended.exit_code,
         )
 
-    def _unavailable(self, frame: CallFrame, spec: ToolSpec, error: SandboxUnavailable, execution_id: str) -> CallResult:
+    def _unavailable(
+        self, frame: CallFrame, spec: ToolSpec, error: SandboxUnavailable, execution_id: str
+    ) -> CallResult:
         told = {"type": "SandboxUnavailable", "message": error.message, "hint": error.hint}
-        return CallResult(frame.call_id, spec.name, "sandbox_error", "tier", error=told, execution_id=execution_id)
+        return CallResult(
+            frame.call_id, spec.name, "sandbox_error", "tier", error=told, execution_id=execution_id
+        )
 
     def _finish(self, result: CallResult, tool: ToolConfig, network: BrokerCall) -> CallResult:
         """What only the operator's declaration decides: how a command's output is read, and the taint."""
@@ -355,7 +432,10 @@ def _read_output(result: CallResult, form: str) -> CallResult:
     try:
         return replace(result, value=decode_strict_json(result.stdout.encode()), stdout="")
     except NotStrict as error:
-        told = {"type": "OutputNotJson", "message": f'the program\'s standard output is no JSON: {error}; set result = "text" for text'}
+        told = {
+            "type": "OutputNotJson",
+            "message": f'the program\'s standard output is no JSON: {error}; set result = "text" for text',
+        }
         return replace(result, outcome="tool_error", error=told)
 
 

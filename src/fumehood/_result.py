@@ -9,7 +9,10 @@ from typing import Any, Literal
 Outcome = Literal["ok", "tool_error", "denied", "limit", "sandbox_error"]
 
 EXIT_CODES: Mapping[str, int] = {"ok": 0, "tool_error": 1, "denied": 3, "sandbox_error": 4, "limit": 5}
-"""Outcome -> exit code of the command line. A crashed tool is the tool's failure: see `CallResult.exit_code`."""
+"""Outcome -> exit code of the command line.
+
+A crashed tool is the tool's failure: see `CallResult.exit_code`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """One call. `value`, `error`, `stdout`, `stderr` and `events` are what the tool claimed; everything else comes from the host alone.
+    """One call. `value`, `error`, `stdout`, `stderr` and `events` are what the tool claimed; everything else
+    comes from the host alone.
 
     tainted: {"origin": text} when the value counts as untrusted. egress: one row a decision of the broker.
     violations: system calls that the sandbox refused, as {"syscall", "count", "why"}. process_code: how the
@@ -52,7 +56,9 @@ class CallResult:
 
     @property
     def exit_code(self) -> int:
-        """The command line's exit code: 4 only when the sandbox could not be built; a tool that crashed failed by itself."""
+        """The command line's exit code: 4 only when the sandbox could not be built; a tool that crashed
+        failed by itself.
+        """
         if self.outcome == "sandbox_error" and self.reason in ("crashed", "protocol", "start"):
             return 1
         return EXIT_CODES[self.outcome]

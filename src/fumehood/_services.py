@@ -1,4 +1,6 @@
-"""What the host does for a running tool: fetch through the broker, events and log lines to the log, content to the store."""
+"""What the host does for a running tool: fetch through the broker, events and log lines to the log, content
+to the store.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,28 @@ class CallServices:
         await self._network.attach(NetSockets(doors.dns_udp, doors.dns_tcp, doors.listeners))
 
     async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
-        """One `ctx.fetch`. A malformed request is refused like any other: with a reason, and on the record."""
+        """One `ctx.fetch`.
+
+        A malformed request is refused like any other: with a reason, and on the record.
+        """
         from fumehood.broker import EgressRefused, FetchRequest
 
         headers = request.get("headers")
-        pairs = tuple((str(pair[0]), str(pair[1])) for pair in headers if isinstance(pair, list) and len(pair) == 2) if isinstance(headers, list) else ()
+        pairs = (
+            tuple(
+                (str(pair[0]), str(pair[1])) for pair in headers if isinstance(pair, list) and len(pair) == 2
+            )
+            if isinstance(headers, list)
+            else ()
+        )
         try:
             reply = await self._network.fetch(
-                FetchRequest(method=str(request.get("method", "GET")), url=str(request.get("url", "")), headers=pairs, body=body)
+                FetchRequest(
+                    method=str(request.get("method", "GET")),
+                    url=str(request.get("url", "")),
+                    headers=pairs,
+                    body=body,
+                )
             )
         except EgressRefused as refused:
             kind = "failed" if refused.reason == "upstream" else "refused"
@@ -61,7 +77,11 @@ class CallServices:
 
     async def event(self, kind: str, data: Any) -> None:
         """One `ctx.emit`, on disk before the next frame of the child is read (R010)."""
-        await self._log.record("TOOL_EVENT", {"tool": self._tool, "kind": kind, "data": scrubbed(data, self._secrets)}, **self._ids)
+        await self._log.record(
+            "TOOL_EVENT",
+            {"tool": self._tool, "kind": kind, "data": scrubbed(data, self._secrets)},
+            **self._ids,
+        )
 
     async def put(self, data: bytes, media_type: str) -> Mapping[str, Any]:
         """One `ctx.put`: bytes into the store, the address back."""
@@ -73,11 +93,20 @@ class CallServices:
             return {"t": "failed", "reason": "store", "message": f"ctx.put: {error}"}
         await self._log.record(
             "CONTENT_STORED",
-            {"tool": self._tool, "address": stored.address, "size": stored.size, "media_type": stored.media_type},
+            {
+                "tool": self._tool,
+                "address": stored.address,
+                "size": stored.size,
+                "media_type": stored.media_type,
+            },
             **self._ids,
         )
         return {"t": "stored", "address": stored.address, "size": stored.size}
 
     async def log(self, text: str) -> None:
         """One `ctx.log` line."""
-        await self._log.record("TOOL_EVENT", {"tool": self._tool, "kind": "log", "data": scrubbed(text, self._secrets)}, **self._ids)
+        await self._log.record(
+            "TOOL_EVENT",
+            {"tool": self._tool, "kind": "log", "data": scrubbed(text, self._secrets)},
+            **self._ids,
+        )

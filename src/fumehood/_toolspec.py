@@ -1,4 +1,6 @@
-"""From a configured tool to what `isolate` and `broker` are given: pure, apart from reading secrets for one call."""
+"""From a configured tool to what `isolate` and `broker` are given: pure, apart from reading secrets for one
+call.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def egress_policy(name: str, tool: ToolConfig, config: Config) -> EgressPolicy:
     """What the tool may reach; the host's own refusals stand above (deny wins)."""
     from fumehood.broker import EgressPolicy
 
-    return EgressPolicy(allow=tool.egress, deny=tool.deny, mode=tool.mode, owner=name, host_deny=config.host.deny)
+    return EgressPolicy(
+        allow=tool.egress, deny=tool.deny, mode=tool.mode, owner=name, host_deny=config.host.deny
+    )
 
 
 def scrubbed(value: object, secrets: Mapping[str, str]) -> object:

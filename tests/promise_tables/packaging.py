@@ -3,12 +3,12 @@
 PROMISES: list[tuple[str, ...]] = [
     (
         "packaging:wheel-is-the-tree",
-        "A wheel made from the source distribution holds every file of the folders, byte for byte, and nothing else.",
+        "A wheel made from the source distribution holds every file of the folders and nothing else.",
         "docs/adr/0005-one-import-name.md",
     ),
     (
         "packaging:no-bare-names",
-        "Installing fumehood makes no name but `fumehood` importable, and none of its modules is loaded twice.",
+        "An install makes no name but `fumehood` importable, and none of its modules is loaded twice.",
         "docs/adr/0005-one-import-name.md",
     ),
     (

@@ -1,7 +1,9 @@
-"""Layers `landlock-fs`, `landlock-net` and `landlock-scope`: one ruleset, restricted last but for capabilities and seccomp.
+"""Layers `landlock-fs`, `landlock-net` and `landlock-scope`: one ruleset, restricted last but for
+capabilities and seccomp.
 
-The second wall behind the mount, network and process namespaces; on the tier without namespaces it is the only one for files. The
-ruleset is made in the child: a rule on /tmp must name the call's own tmpfs, which exists only there.
+The second wall behind the mount, network and process namespaces; on the tier without namespaces it is the
+only one for files. The ruleset is made in the child: a rule on /tmp must name the call's own tmpfs, which
+exists only there.
 """
 
 from __future__ import annotations
@@ -16,10 +18,16 @@ _NEWEST_KNOWN = 7
 
 
 def apply(plan: dict[str, Any], tmp: str) -> dict[str, Status]:
-    """Restrict this process; `tmp` is the call's own folder. Paths that do not exist are left out: what is not there needs no right."""
+    """Restrict this process; `tmp` is the call's own folder.
+
+    Paths that do not exist are left out: what is not there needs no right.
+    """
     version = min(landlock.abi(), _NEWEST_KNOWN)
     if version == 0:
-        missing = (MISSING, "Landlock is not in this kernel or not in its `lsm=` list; boot with lsm=landlock,…")
+        missing = (
+            MISSING,
+            "Landlock is not in this kernel or not in its `lsm=` list; boot with lsm=landlock,…",
+        )
         return {"landlock-fs": missing, "landlock-net": missing, "landlock-scope": missing}
     ruleset = landlock.create(version)
     everything = landlock.handled_fs(version)
@@ -44,7 +52,11 @@ def apply(plan: dict[str, Any], tmp: str) -> dict[str, Status]:
 def statuses(version: int) -> dict[str, Status]:
     """What a ruleset of this ABI holds, layer by layer."""
     return {
-        "landlock-fs": (FULL, "") if version >= 3 else (PARTIAL, "truncate(2) is not covered below ABI 3 (Linux 6.2)"),
+        "landlock-fs": (FULL, "")
+        if version >= 3
+        else (PARTIAL, "truncate(2) is not covered below ABI 3 (Linux 6.2)"),
         "landlock-net": (FULL, "") if version >= 4 else (MISSING, "TCP rules need ABI 4 (Linux 6.7)"),
-        "landlock-scope": (FULL, "") if version >= 6 else (MISSING, "signal and abstract socket scopes need ABI 6 (Linux 6.12)"),
+        "landlock-scope": (FULL, "")
+        if version >= 6
+        else (MISSING, "signal and abstract socket scopes need ABI 6 (Linux 6.12)"),
     }

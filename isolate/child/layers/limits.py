@@ -25,7 +25,9 @@ _NAMES = {
 
 
 def apply(limits: dict[str, Any]) -> Status:
-    """Set every limit of the plan; one that is already lower stays as it is (root may not raise limits everywhere)."""
+    """Set every limit of the plan; one that is already lower stays as it is (root may not raise limits
+    everywhere).
+    """
     for key, kind in _NAMES.items():
         if limits.get(key) is not None:
             wanted = int(limits[key])

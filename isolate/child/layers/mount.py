@@ -1,8 +1,10 @@
-"""Layer `mount`: a root of the tool's own, read-only, holding what the plan names and nothing else; /tmp and /dev/shm private to the call.
+"""Layer `mount`: a root of the tool's own, read-only, holding what the plan names and nothing else; /tmp and
+/dev/shm private to the call.
 
-Every source is cloned as a detached tree before anything is covered, so that no mount point is ever made on the host, and carries its
-flags (read-only, nosuid, nodev, noexec) from its first instant. The view is built by a more privileged namespace than the one the
-tool lives in, which locks every mount in it (mount_namespaces(7)): not even full capabilities inside could undo one.
+Every source is cloned as a detached tree before anything is covered, so that no mount point is ever made on
+the host, and carries its flags (read-only, nosuid, nodev, noexec) from its first instant. The view is built
+by a more privileged namespace than the one the tool lives in, which locks every mount in it
+(mount_namespaces(7)): not even full capabilities inside could undo one.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ class ViewError(Exception):
 def build_view(plan: dict[str, Any]) -> None:
     """Build the root the plan describes and pivot into it.
 
-    1. Clone every source (detached). 2. Cover the stage with a tmpfs: the new root. 3. Make the places and attach the trees, shallow
-    paths first, so that a deeper grant lies on top. 4. Files, links, masks. 5. Pivot, let the old root go, make the new one read-only.
+    1. Clone every source (detached). 2. Cover the stage with a tmpfs: the new root. 3. Make the places and
+    attach the trees, shallow paths first, so that a deeper grant lies on top. 4. Files, links, masks. 5.
+    Pivot, let the old root go, make the new one read-only.
     """
     mnt.make_private()
     identity = _IdentityMaps(plan["slot"])
@@ -79,7 +82,9 @@ def _clone(bind: dict[str, Any], identity: _IdentityMaps) -> int:
 
 
 class _IdentityMaps:
-    """User namespaces that make a grant's owner look like the slot's user (root mode: the slot owns no file on disk)."""
+    """User namespaces that make a grant's owner look like the slot's user (root mode: the slot owns no file
+    on disk).
+    """
 
     def __init__(self, slot: int | None) -> None:
         self._slot = slot
@@ -134,19 +139,32 @@ def _make_place(path: str, is_dir: bool) -> None:
 
 
 def _mask(path: str) -> None:
-    """Cover what a grant would show by accident: the host's own state inside a folder that the tool may read."""
+    """Cover what a grant would show by accident: the host's own state inside a folder that the tool may
+    read.
+    """
     if os.path.isdir(path):
-        mnt.mount("tmpfs", path, "tmpfs", mnt.MS_RDONLY | mnt.MS_NOSUID | mnt.MS_NODEV | mnt.MS_NOEXEC, "size=4k,mode=555")
+        mnt.mount(
+            "tmpfs",
+            path,
+            "tmpfs",
+            mnt.MS_RDONLY | mnt.MS_NOSUID | mnt.MS_NODEV | mnt.MS_NOEXEC,
+            "size=4k,mode=555",
+        )
     elif os.path.exists(path):
-        mnt.attach(mnt.clone_tree(f"{_STAGE}/dev/null", mnt.ATTR_RDONLY | mnt.ATTR_NOSUID | mnt.ATTR_NOEXEC), path)
+        mnt.attach(
+            mnt.clone_tree(f"{_STAGE}/dev/null", mnt.ATTR_RDONLY | mnt.ATTR_NOSUID | mnt.ATTR_NOEXEC), path
+        )
 
 
 def private_places(plan: dict[str, Any]) -> None:
-    """The call's own /tmp and /dev/shm, bounded in bytes and inodes, with the grants that lie below /tmp put back on top."""
+    """The call's own /tmp and /dev/shm, bounded in bytes and inodes, with the grants that lie below /tmp put
+    back on top.
+    """
     flags = mnt.MS_NOSUID | mnt.MS_NODEV | mnt.MS_NOEXEC
     options = f"size={plan['tmp_bytes']},nr_inodes={plan['tmp_inodes']},mode=1777"
     if plan["below_tmp"]:
-        # Built aside, on /dev/shm's place, because the grants' sources are still visible below /tmp and must be bound first.
+        # Built aside, on /dev/shm's place, because the grants' sources are still visible below /tmp and must
+        # be bound first.
         aside = "/dev/shm"
         mnt.mount("tmpfs", aside, "tmpfs", flags, options)
         for path in plan["below_tmp"]:
@@ -174,5 +192,8 @@ def probe() -> Status:
         os.mkdir(_STAGE + "/usr")
         mnt.attach(fd, _STAGE + "/usr")
     except OSError as error:
-        return MISSING, f"no private mounts ({error}); needs root with CAP_SYS_ADMIN or user namespaces, and Linux 5.12"
+        return (
+            MISSING,
+            f"no private mounts ({error}); needs root with CAP_SYS_ADMIN or user namespaces, and Linux 5.12",
+        )
     return FULL, ""

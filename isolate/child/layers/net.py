@@ -1,8 +1,8 @@
 """Layer `net`: a network namespace with nothing in it, or with the broker's sockets and nothing else.
 
-Without egress `lo` stays down and every connection fails at once. With egress the call has a namespace of its own: the benchmark network
-198.18.0.0/15 and an IPv6 twin are local to it, and the sockets that the broker serves are opened here and handed out, so a connection
-can only ever belong to this call.
+Without egress `lo` stays down and every connection fails at once. With egress the call has a namespace of its
+own: the benchmark network 198.18.0.0/15 and an IPv6 twin are local to it, and the sockets that the broker
+serves are opened here and handed out, so a connection can only ever belong to this call.
 """
 
 from __future__ import annotations
@@ -16,14 +16,21 @@ SYNTHETIC_IPV6, SYNTHETIC_IPV6_PREFIX = "fd66:756d:6568:6f64::", 64
 
 
 def open_doors(channel: socket.socket, ports: list[int], backlog: int) -> None:
-    """Bring the namespace up and send its sockets to the host: DNS by UDP, DNS by TCP, then one listener a port, in order."""
+    """Bring the namespace up and send its sockets to the host: DNS by UDP, DNS by TCP, then one listener a
+    port, in order.
+    """
     _uapi_net.loopback_up()
     _uapi_net.make_local(SYNTHETIC_IPV4, SYNTHETIC_IPV4_PREFIX)
-    opened = [_bound(socket.AF_INET, socket.SOCK_DGRAM, "127.0.0.1", 53), _bound(socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", 53)]
+    opened = [
+        _bound(socket.AF_INET, socket.SOCK_DGRAM, "127.0.0.1", 53),
+        _bound(socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", 53),
+    ]
     opened[1].listen(backlog)
     dual = _ipv6_ready()
     for port in ports:
-        door = _bound(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM, "::" if dual else "0.0.0.0", port)
+        door = _bound(
+            socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM, "::" if dual else "0.0.0.0", port
+        )
         door.listen(backlog)
         opened.append(door)
     for start in range(0, len(opened), 64):

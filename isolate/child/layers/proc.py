@@ -1,8 +1,9 @@
-"""Layer `proc`: the call's own /proc, read-only, showing the call's processes and nothing of the kernel or the host.
+"""Layer `proc`: the call's own /proc, read-only, showing the call's processes and nothing of the kernel or
+the host.
 
-`subset=pid` leaves out /proc/sys, keys, kallsyms and the rest; read-only makes /proc/self/mem and oom_score_adj useless for writing. Where
-the outer /proc is masked, as containers have it, the kernel refuses a fresh one (proc(5), mount_too_revealing): then there is no /proc inside,
-which is safe and said.
+`subset=pid` leaves out /proc/sys, keys, kallsyms and the rest; read-only makes /proc/self/mem and
+oom_score_adj useless for writing. Where the outer /proc is masked, as containers have it, the kernel refuses
+a fresh one (proc(5), mount_too_revealing): then there is no /proc inside, which is safe and said.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ _FLAGS = mnt.MS_NOSUID | mnt.MS_NODEV | mnt.MS_NOEXEC
 
 
 def mount_for_zygote() -> bool:
-    """A /proc of the tool's process namespace; False when the kernel refuses because the outer one is masked."""
+    """A /proc of the tool's process namespace; False when the kernel refuses because the outer one is
+    masked.
+    """
     try:
         mnt.mount("proc", "/proc", "proc", _FLAGS)
     except OSError:
@@ -28,4 +31,7 @@ def mount_for_call(fresh: bool) -> Status:
         mnt.mount("proc", "/proc", "proc", _FLAGS | mnt.MS_RDONLY, "subset=pid,hidepid=invisible")
         return FULL, ""
     mnt.mount("tmpfs", "/proc", "tmpfs", _FLAGS | mnt.MS_RDONLY, "size=4k,mode=555")
-    return PARTIAL, "the outer /proc is masked, so there is none inside; run the container with an unmasked /proc"
+    return (
+        PARTIAL,
+        "the outer /proc is masked, so there is none inside; run the container with an unmasked /proc",
+    )
