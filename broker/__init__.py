@@ -5,7 +5,9 @@ from fumehood.broker._call import BrokerCall
 from fumehood.broker._decide import decide, match
 from fumehood.broker._dial import PinnedBackend
 from fumehood.broker._fetch import FetchReply, FetchRequest, FetchStream
+from fumehood.broker._proxy_door import proxy_environment
 from fumehood.broker._target import BadTarget, Target, parse_authority, parse_url
+from fumehood.broker._transparent import NetSockets
 from fumehood.broker._types import (
     Answers,
     CallScope,
@@ -35,6 +37,7 @@ __all__ = [
     "FetchStream",
     "Limits",
     "Match",
+    "NetSockets",
     "PinnedBackend",
     "Recorder",
     "Target",
@@ -46,4 +49,5 @@ __all__ = [
     "parse_url",
     "policy_batch",
     "policy_verdict",
+    "proxy_environment",
 ]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +30,13 @@ from fumehood.broker._types import (
     EgressRequest,
     Source,
 )
+from fumehood.policies.names import Host
 
 if TYPE_CHECKING:
     from fumehood.broker._broker import Broker
     from fumehood.broker._exchange import Exchange
     from fumehood.broker._fetch import FetchReply, FetchRequest, FetchStream
+    from fumehood.broker._transparent import NetSockets, TransparentDoor
 
 MAX_ROWS = 1000  # rows kept for the result; the log has them all
 MAX_IDLE = 8  # idle upstream connections kept by one call
@@ -73,6 +75,8 @@ class BrokerCall:
         self._open = True
         self._idle: list[tuple[float, tuple[str, str, int], int, Exchange]] = []
         self._closing: set[asyncio.Task[object]] = set()
+        self._doors: list[TransparentDoor] = []
+        self._live: dict[object, tuple[Permit, Callable[[str, str], None]]] = {}
         self.slots = asyncio.Semaphore(broker.limits.parallel)
 
     def __repr__(self) -> str:
@@ -180,6 +184,59 @@ class BrokerCall:
         )
         return await self.refuse(decision, None, door, extra)
 
+    async def refuse_name(self, host: Host) -> EgressRefused:
+        """A refusal for a name that was only looked up, on no particular port."""
+        asked = EgressRequest(Target("tunnel", host, 1), None, "transparent")
+        matched = match(self.policy, asked)
+        hint = matched.hint if matched.reason in ("not-listed", "denied-by-rule") else ""
+        reason = matched.reason if matched.reason in ("denied-by-rule", "metadata") else "not-listed"
+        decision = replace(refusal(asked, matched), reason=reason, hint=hint, detail="looked up")
+        event_id = await record_decision(
+            self._broker.recorder,
+            self.scope,
+            decision,
+            request=asked,
+            door="transparent",
+            extra={"port": None},
+        )
+        self._add_row({**row_of(decision, event_id), "port": None})
+        return EgressRefused(decision, event_id)
+
+    async def attach(self, sockets: NetSockets) -> None:
+        """Serve the doors of this call's child: DNS, listeners by port, proxy. Attach before the call's frame
+        is sent.
+
+        The sockets are the call's from here on and are closed with it.
+        """
+        from fumehood.broker._transparent import TransparentDoor
+
+        door = TransparentDoor(self, sockets)
+        self._doors.append(door)
+        await door.start()
+
+    @contextmanager
+    def watch(self, permit: Permit, end: Callable[[str, str], None]) -> Iterator[None]:
+        """While inside, a policy change that refuses this permit calls `end(reason, detail)`."""
+        key = object()
+        self._live[key] = (permit, end)
+        try:
+            yield
+        finally:
+            del self._live[key]
+
+    def update_policy(self, policy: EgressPolicy) -> int:
+        """Judge by `policy` from now on, and end what it refuses with `policy-changed`;
+
+        returns how many were ended.
+        """
+        self.policy = policy
+        ended = 0
+        for permit, end in list(self._live.values()):
+            if match(policy, permit.request).reason is not None:
+                end("policy-changed", "the new policy does not allow it")
+                ended += 1
+        return ended
+
     async def cut(self, permit: Permit, reason: str, detail: str, source: Source = "budget") -> EgressRefused:
         """End what a permit allowed, for a reason found later: rows first, then the exception to raise."""
         decision = replace(
@@ -264,6 +321,8 @@ class BrokerCall:
         refuse what comes later, drop idle connections, write the rows that are due.
         """
         self._open = False
+        for door in self._doors:
+            await door.close()
         idle, self._idle = self._idle, []
         for _, _, _, exchange in idle:
             await exchange.aclose()

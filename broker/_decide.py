@@ -145,6 +145,15 @@ def tunnel_rules(rules: Iterable[EgressRule], request: EgressRequest) -> tuple[E
     return tuple(sorted(found, key=_specificity, reverse=True))
 
 
+def name_is_reachable(policy: EgressPolicy, host: Host) -> bool:
+    """Whether some request to this name could be allowed, so that a stub resolver may answer it: deny entries
+    for every port, then allow entries for any.
+    """
+    if any(rule.port == EVERY_PORT and rule.covers(host) for rule in (*policy.host_deny, *policy.deny)):
+        return False
+    return policy.mode == "audit" or any(rule.covers(host) for rule in policy.allow)
+
+
 def _specificity(rule: EgressRule) -> tuple[int, int]:
     if rule.host == "*":
         return 0, 0

@@ -11,7 +11,7 @@ its buffer and has no bound on interim answers; its network backend interface is
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from dataclasses import dataclass
 
 import h11
@@ -61,6 +61,7 @@ class Exchange:
         self.stream = stream
         self.answered = False
         self.used = 0
+        self.trailers: Headers = ()
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
 
     def __repr__(self) -> str:
@@ -81,9 +82,14 @@ class Exchange:
         self.answered = False
 
     async def send(
-        self, method: str, target: str, headers: Headers, body: bytes | AsyncIterator[bytes] = b""
+        self,
+        method: str,
+        target: str,
+        headers: Headers,
+        body: bytes | AsyncIterable[bytes] = b"",
+        trailers: Callable[[], Headers] | None = None,
     ) -> None:
-        """Send head and body. Raises: UpstreamFailed."""
+        """Send head and body. trailers: asked for once the body has ended. Raises: UpstreamFailed."""
         self.used += 1
         head = h11.Request(method=method, target=target.encode("ascii"), headers=_encode(headers))
         try:
@@ -96,7 +102,8 @@ class Exchange:
             await self.stream.write(out)
             async for piece in body:
                 await self.stream.write(self._h11.send(h11.Data(data=piece)) or b"")
-            await self.stream.write(self._h11.send(h11.EndOfMessage()) or b"")
+            last = h11.EndOfMessage(headers=_encode(trailers() if trailers else ()))
+            await self.stream.write(self._h11.send(last) or b"")
         except (h11.LocalProtocolError, httpcore.WriteError, httpcore.WriteTimeout) as error:
             raise UpstreamFailed(f"sending failed: {error}") from error
 
@@ -141,6 +148,7 @@ class Exchange:
             if isinstance(event, h11.Data):
                 yield bytes(event.data)
             elif isinstance(event, h11.EndOfMessage):
+                self.trailers = tuple((k.decode("ascii"), v.decode("latin-1")) for k, v in event.headers)
                 extra, _ = self._h11.trailing_data
                 if extra and self._h11.their_state is not h11.SWITCHED_PROTOCOL:
                     raise UpstreamFailed("the peer sent bytes after its answer")

@@ -19,7 +19,7 @@ def proxy_target(head: RequestHead) -> Target:
     """
     target = parse_authority(head.target) if head.method == "CONNECT" else _absolute(head.target)
     host = head.get("host")
-    if host is not None and not _agrees(host, target):
+    if host is not None and not agrees(host, target):
         raise BadHead(f"Host {host[:200]!r} differs from the target {target.url[:200]!r}")
     if head.method == "CONNECT" and head.has_body:
         raise BadHead("CONNECT has no body")
@@ -35,7 +35,7 @@ def _absolute(text: str) -> Target:
     return target
 
 
-def _agrees(host: str, target: Target) -> bool:
+def agrees(host: str, target: Target) -> bool:
     """Whether a Host header names the target, with or without its port (aiohttp and websockets leave it out
     in CONNECT).
     """

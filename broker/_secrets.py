@@ -40,7 +40,11 @@ def fill(secret: SecretHeader, lookup: SecretLookup) -> str:
 
 
 def with_secret(
-    headers: tuple[tuple[str, str], ...], rule: EgressRule | None, lookup: SecretLookup
+    headers: tuple[tuple[str, str], ...],
+    rule: EgressRule | None,
+    lookup: SecretLookup,
+    *,
+    keep_length: bool = False,
 ) -> tuple[tuple[tuple[str, str], ...], Scrubber]:
     """The headers to send, and the scrubber for what comes back."""
     if rule is None or rule.secret is None:
@@ -50,13 +54,16 @@ def with_secret(
     if not rule.secret.value:
         return kept, Scrubber(())
     values = [lookup(part) for part in rule.secret.names]
-    return (*kept, (name, fill(rule.secret, lookup))), Scrubber(tuple(value.encode() for value in values))
+    return (*kept, (name, fill(rule.secret, lookup))), Scrubber(
+        tuple(value.encode() for value in values), keep_length=keep_length
+    )
 
 
 class Scrubber:
     """Replaces secret values in text that goes back to the tool, also where one is split over two pieces."""
 
-    def __init__(self, values: tuple[bytes, ...]) -> None:
+    def __init__(self, values: tuple[bytes, ...], *, keep_length: bool = False) -> None:
+        self._keep_length = keep_length  # where the length was announced already
         self._values = tuple(
             sorted((value for value in values if len(value) >= _SHORTEST), key=len, reverse=True)
         )
@@ -91,5 +98,5 @@ class Scrubber:
 
     def _clean(self, data: bytes) -> bytes:
         for value in self._values:
-            data = data.replace(value, _MASK)
+            data = data.replace(value, b"*" * len(value) if self._keep_length else _MASK)
         return data

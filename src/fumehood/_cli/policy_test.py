@@ -60,7 +60,7 @@ def test(
     policy = _policy(settings, tool, allow, deny)
     if batch is not None:
         text = sys.stdin.read() if batch == "-" else Path(batch).read_text(encoding="utf-8")
-        for line in policy_batch(text.splitlines(), allow=policy.allow, source=batch):
+        for line in policy_batch(text.split("\n"), allow=policy.allow, source=batch):
             sys.stdout.write(json_text(line) + "\n")
         return
     assert request_ is not None

@@ -1,0 +1,88 @@
+"""How each door says no, so that the client fails at once and shows the reason where it can.
+
+Guarantees: the code stands in the reason phrase (most clients print it), in the header `X-Proxy-Error` and in
+a JSON body; a TLS client gets the alert access_denied; nothing hangs. Never 407: there is no password to ask
+for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import socket
+
+from fumehood.broker._hello import ACCESS_DENIED, alert, looks_like_tls
+from fumehood.broker._types import EgressRefused
+from fumehood.policies.reasons import reason as reason_of
+
+LINGER = 1.0  # seconds a refused client has to read its answer before the connection is reset
+_STATUS = {
+    "malformed": 400,
+    "ambiguous-url": 400,
+    "budget-bytes": 413,
+    "budget-rate": 429,
+    "no-answer": 502,
+    "upstream": 502,
+    "budget-time": 504,
+}
+_METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"PATCH ", b"OPTIONS ", b"PRI * HTTP/2")
+
+
+def looks_like_http(data: bytes) -> bool:
+    """Whether the first bytes start an HTTP request line."""
+    return data.startswith(_METHODS)
+
+
+def http_refusal(refused: EgressRefused, *, status: int | None = None) -> bytes:
+    """The whole answer for a refused HTTP request or CONNECT."""
+    decision = refused.decision
+    code = decision.reason or "malformed"
+    number = status or _STATUS.get(code, 403)
+    verb = "EGRESS_FAILED" if number in (502, 504) else "EGRESS_DENIED"
+    body = json.dumps(
+        {
+            "error": f"{verb} {code}",
+            "reason": code,
+            "message": reason_of(code).model,
+            "host": decision.host,
+            "port": decision.port,
+            "hint": decision.hint or None,
+            "detail": decision.detail or None,
+            "event_id": refused.event_id,
+        }
+    ).encode()
+    lines = [
+        f"HTTP/1.1 {number} {verb} {code}",
+        f"X-Proxy-Error: {verb} {code}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    if refused.retry_after is not None:
+        lines.append(f"Retry-After: {max(1, math.ceil(refused.retry_after))}")
+    return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
+
+
+def raw_refusal(first: bytes, refused: EgressRefused) -> bytes:
+    """What to send to a client that opened with `first`: an alert, an answer, or nothing."""
+    if looks_like_tls(first):
+        return alert(ACCESS_DENIED)
+    return http_refusal(refused) if looks_like_http(first) else b""
+
+
+async def send_and_close(sock: socket.socket, data: bytes) -> None:
+    """Send a refusal and close so that the client can read it:
+
+    a close with unread bytes would reset and lose it.
+    """
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(LINGER):
+            if data:
+                await loop.sock_sendall(sock, data)
+            sock.shutdown(socket.SHUT_WR)
+            while await loop.sock_recv(sock, 65536):
+                pass
+    sock.close()

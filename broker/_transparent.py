@@ -1,0 +1,334 @@
+"""The transparent door: clients that know no proxy. A DNS server and listeners inside the child's network
+namespace.
+
+Guarantees: a name that policy refuses is NXDOMAIN, has a row, and is asked of nobody; an allowed name is
+answered with a synthetic address and no real query; a connection to a synthetic address is decided for the
+name it stands for; one to any other address is decided as a literal. What arrived before `start` (a tool that
+tried while it was imported) is refused as `no-call`.
+Not here: the sockets, which are opened inside the namespace and handed over; their descriptors belong to one
+child, so its identity cannot be forged. Steps of serving a connection: _tunnel.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fumehood.broker._addresses import Address, judge_address, parse_address
+from fumehood.broker._child import ChildSocket
+from fumehood.broker._decide import name_is_reachable
+from fumehood.broker._dns_message import (
+    AAAA,
+    ANY,
+    NOERROR,
+    NXDOMAIN,
+    SERVFAIL,
+    A,
+    BadMessage,
+    Question,
+    address_record,
+    answer,
+    pointer_record,
+    read_question,
+    reversed_address,
+)
+from fumehood.broker._names import SyntheticNames
+from fumehood.broker._proxy_door import serve_proxy
+from fumehood.broker._refusal import raw_refusal, send_and_close
+from fumehood.broker._target import BadTarget, Target
+from fumehood.broker._tunnel import accepted, serve_tunnel
+from fumehood.broker._types import EgressDecision, EgressRequest
+from fumehood.policies.names import BadHost, Host, canonical_host
+
+if TYPE_CHECKING:
+    from fumehood.broker._call import BrokerCall
+
+log = logging.getLogger("fumehood.broker")
+MAX_CONNECTIONS = 1024  # of one call at once; the next ones are closed unserved
+MAX_REFUSED_NAMES = 1000  # rows about refused names in one call; a flood of names is counted, not written
+MAX_DNS_TASKS = 256  # questions of one call in work; more are dropped, as a busy server would
+
+
+@dataclass(frozen=True, slots=True)
+class NetSockets:
+    """Sockets made inside one child's network namespace.
+
+    dns_udp, dns_tcp: on 127.0.0.1:53. tcp: listeners by port, on every address. proxy: listener of the proxy
+    door, on loopback.
+    """
+
+    dns_udp: socket.socket | None = None
+    dns_tcp: socket.socket | None = None
+    tcp: Mapping[int, socket.socket] = field(default_factory=dict)
+    proxy: socket.socket | None = None
+
+    def all(self) -> list[socket.socket]:
+        found = [self.dns_udp, self.dns_tcp, *self.tcp.values(), self.proxy]
+        return [sock for sock in found if sock is not None]
+
+
+class TransparentDoor:
+    """The doors of one call.
+
+    `start` serves, `close` ends every connection; the sockets are closed by it as well.
+    """
+
+    def __init__(self, call: BrokerCall, sockets: NetSockets) -> None:
+        self._call, self._sockets = call, sockets
+        self._names = SyntheticNames()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = 0
+        self._dns_tasks = 0
+        self._refused_names: set[str] = set()
+        self._has_ipv6 = any(sock.family == socket.AF_INET6 for sock in sockets.tcp.values())
+        self._loop = asyncio.get_running_loop()
+        self.dropped = 0
+
+    def __repr__(self) -> str:
+        ports = ",".join(str(port) for port in self._sockets.tcp)
+        counts = f"names={len(self._names)} open={self._open} dropped={self.dropped}"
+        return f"<TransparentDoor ports={ports} {counts}>"
+
+    async def start(self) -> None:
+        """Refuse what is waiting already, then serve."""
+        for sock in self._sockets.all():
+            sock.setblocking(False)
+        await self._refuse_early()
+        if self._sockets.dns_udp is not None:
+            self._loop.add_reader(self._sockets.dns_udp, self._on_datagram)
+        if self._sockets.dns_tcp is not None:
+            self._spawn(self._accept(self._sockets.dns_tcp, self._serve_dns))
+        for port, listener in self._sockets.tcp.items():
+            self._spawn(self._accept(listener, lambda sock, port=port: self._serve(sock, port)))
+        if self._sockets.proxy is not None:
+            self._spawn(
+                self._accept(self._sockets.proxy, lambda sock: serve_proxy(self._call, ChildSocket(sock)))
+            )
+
+    async def close(self) -> None:
+        """End every connection and close the sockets."""
+        if self._sockets.dns_udp is not None and self._sockets.dns_udp.fileno() >= 0:
+            self._loop.remove_reader(self._sockets.dns_udp)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for sock in self._sockets.all():
+            sock.close()
+
+    # -- connections
+    # ------------------------------------------------------------------------------------------
+
+    async def _accept(self, listener: socket.socket, serve: Any) -> None:
+        while True:
+            try:
+                sock, _ = await self._loop.sock_accept(listener)
+            except OSError as error:
+                if listener.fileno() < 0:
+                    return
+                log.warning("accepting a child's connection failed: %s", error)
+                await asyncio.sleep(0.1)  # out of descriptors: let some close
+                continue
+            if self._open >= MAX_CONNECTIONS:
+                self.dropped += 1
+                sock.close()
+                continue
+            self._open += 1
+            self._spawn(self._guarded(sock, serve(accepted(sock))))
+
+    async def _guarded(self, sock: socket.socket, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (OSError, TimeoutError) as error:
+            log.debug("a child's connection ended: %s", error)
+        except Exception:  # one connection's failure must not end the others
+            log.exception("serving a child's connection failed")
+        finally:
+            self._open -= 1
+            sock.close()
+
+    async def _serve(self, sock: socket.socket, port: int) -> None:
+        child = ChildSocket(sock)
+        address = parse_address(sock.getsockname()[0])
+        self._names.hold(address)
+        try:
+            target = self._target(address, port)
+            if target is None:
+                bad = BadTarget(
+                    "malformed", f"the address {address} stands for no name in this call any more"
+                )
+                refused = await self._call.refuse_text(f"{address}:{port}", bad, "transparent")
+                await send_and_close(sock, raw_refusal(await child.peek(1.0), refused))
+                return
+            await serve_tunnel(self._call, child, target, "transparent")
+        finally:
+            self._names.release(address)
+
+    def _target(self, address: Address, port: int) -> Target | None:
+        name = self._names.name_of(address)
+        if name is not None:
+            return Target("tunnel", Host(name, "name"), port)
+        if self._names.is_synthetic(address):
+            return None
+        if judge_address(address).because.endswith("loopback"):
+            return Target("tunnel", Host("localhost", "name"), port)
+        return Target("tunnel", Host(address.text, "ipv4" if address.version == 4 else "ipv6"), port)
+
+    async def _refuse_early(self) -> None:
+        """Connections and questions that came before the call began."""
+        for port, listener in {**self._sockets.tcp, 0: self._sockets.proxy or _Nothing()}.items():
+            while True:
+                try:
+                    sock, _ = listener.accept()
+                except OSError:
+                    break
+                address = parse_address(sock.getsockname()[0])
+                target = Target(
+                    "tunnel", Host(address.text, "ipv4" if address.version == 4 else "ipv6"), port or 1
+                )
+                decision = EgressDecision("deny", "no-call", target, None, self._call.policy.owner, "call")
+                await self._call.refuse(decision, EgressRequest(target, None, "transparent"), "transparent")
+                sock.close()
+        udp = self._sockets.dns_udp
+        while udp is not None:
+            try:
+                udp.recvfrom(4096)
+            except OSError:
+                break
+
+    # -- names
+    # ------------------------------------------------------------------------------------------------
+
+    def _on_datagram(self) -> None:
+        udp = self._sockets.dns_udp
+        assert udp is not None
+        for _ in range(32):  # a flood of questions must not keep the loop
+            try:
+                message, peer = udp.recvfrom(4096)
+            except OSError:
+                return
+            if self._dns_tasks >= MAX_DNS_TASKS:
+                self.dropped += 1
+                continue
+            self._dns_tasks += 1
+            self._spawn(self._answer_datagram(udp, message, peer))
+
+    async def _answer_datagram(self, udp: socket.socket, message: bytes, peer: Any) -> None:
+        try:
+            reply = await self.answer(message)
+            if reply is not None:
+                udp.sendto(reply, peer)
+        except OSError as error:
+            log.debug("a DNS answer was not taken: %s", error)
+        finally:
+            self._dns_tasks -= 1
+
+    async def _serve_dns(self, sock: socket.socket) -> None:
+        """DNS over TCP: messages with their length in front (RFC 7766)."""
+        data = b""
+        async with asyncio.timeout(60):
+            while True:
+                while len(data) < 2 or len(data) < 2 + struct.unpack("!H", data[:2])[0]:
+                    more = await self._loop.sock_recv(sock, 4096)
+                    if not more:
+                        return
+                    data += more
+                size = struct.unpack("!H", data[:2])[0]
+                message, data = data[2 : 2 + size], data[2 + size :]
+                reply = await self.answer(message)
+                if reply is None:
+                    return
+                await self._loop.sock_sendall(sock, struct.pack("!H", len(reply)) + reply)
+
+    async def answer(self, message: bytes) -> bytes | None:
+        """The answer to one DNS message;
+
+        None for silence. A refused name's row is on disk before its NXDOMAIN goes out.
+        """
+        try:
+            question = read_question(message)
+        except BadMessage as bad:
+            return bad.answer
+        literal = reversed_address(question.name)
+        if literal is not None or question.name.endswith(".arpa"):
+            return self._answer_reverse(question, literal)
+        try:
+            host = canonical_host(question.name)
+        except BadHost as bad_host:
+            await self._refuse_name(question.name, None, str(bad_host))
+            return answer(question, NXDOMAIN)
+        if host.text == "localhost" or host.text.endswith(".localhost"):
+            return self._answer_localhost(question)
+        known = name_is_reachable(self._call.policy, host)
+        if not known and question.name.startswith("_"):
+            # _443._https.api.example.com and the like: a service record of a name that may be allowed has no
+            # answer here.
+            base = question.name
+            while base.startswith("_"):
+                base = base.partition(".")[2]
+            if base and name_is_reachable(self._call.policy, canonical_host(base)):
+                return answer(question, NOERROR)
+        if not known:
+            await self._refuse_name(host.text, host, "")
+            return answer(question, NXDOMAIN)
+        if question.kind not in (A, AAAA, ANY):
+            return answer(
+                question, NOERROR
+            )  # no HTTPS, SRV or TXT records: nothing there may steer around the decision
+        pair = self._names.addresses(host.text)
+        if pair is None:
+            return answer(question, SERVFAIL)
+        four, six = pair
+        if question.kind == AAAA:
+            return answer(question, NOERROR, (address_record(six),) if self._has_ipv6 else ())
+        return answer(question, NOERROR, (address_record(four),))
+
+    def _answer_localhost(self, question: Question) -> bytes:
+        if question.kind == A:
+            return answer(question, NOERROR, (address_record(parse_address("127.0.0.1")),))
+        return answer(question, NOERROR)
+
+    def _answer_reverse(self, question: Question, literal: str | None) -> bytes:
+        """PTR for an address of ours;
+
+        NXDOMAIN, without a row, for every other: reverse look-ups carry nothing out.
+        """
+        try:
+            name = self._names.name_of(parse_address(literal)) if literal else None
+        except ValueError:
+            name = None
+        if name is None:
+            return answer(question, NXDOMAIN)
+        return answer(question, NOERROR, (pointer_record(name),))
+
+    async def _refuse_name(self, text: str, host: Host | None, detail: str) -> None:
+        """One row for each refused name of the call."""
+        if text in self._refused_names or len(self._refused_names) >= MAX_REFUSED_NAMES:
+            return
+        self._refused_names.add(text)
+        if host is None:
+            await self._call.refuse_text(text, BadTarget("malformed", detail), "transparent")
+        else:
+            await self._call.refuse_name(host)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a door's task failed", exc_info=task.exception())
+
+
+class _Nothing:
+    """A listener that is not there."""
+
+    def accept(self) -> tuple[socket.socket, object]:
+        raise BlockingIOError
