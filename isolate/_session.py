@@ -335,8 +335,8 @@ class Session:
                 try:
                     data = data[os.write(fd, data) :]
                 except BlockingIOError:
-                    room = loop.create_future()
-                    loop.add_writer(fd, lambda room=room: room.done() or room.set_result(None))
+                    room: asyncio.Future[None] = loop.create_future()
+                    loop.add_writer(fd, _settle, room)
                     try:
                         await room
                     finally:
@@ -365,3 +365,8 @@ class Session:
             layers=dict(self._child.layers),
             violations=dict(self._child.violations),
         )
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

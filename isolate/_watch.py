@@ -44,7 +44,8 @@ def tree(pid: int) -> list[int]:
     are found through it.
     """
     parent = _parent(pid)
-    found, stack = [], [pid]
+    found: list[int] = []
+    stack = [pid]
     while stack and len(found) < _TREE_CAP:
         current = stack.pop()
         found.append(current)

@@ -157,7 +157,8 @@ class ZygoteHandle:
 
     def _fail(self, why: str) -> None:
         self._gone = why
-        for future in (*self._forked.values(), *self._exits.values()):
+        waiting: list[asyncio.Future[Any]] = [*self._forked.values(), *self._exits.values()]
+        for future in waiting:
             if not future.done():
                 future.set_exception(ZygoteGone(why))
                 future.exception()  # a waiter that is gone must not make the loop complain

@@ -44,11 +44,11 @@ async def examine() -> Examination:
     trouble: str | None = None
     for tier in ("namespaces", "landlock"):
         try:
-            layers = await _layers_of(tier)  # type: ignore[arg-type]
+            layers = await _layers_of(tier)
         except SandboxUnavailable as error:
             trouble = trouble or str(error)
             continue
-        return Examination(tier, await _explained(layers, tier == "landlock"), trouble)  # type: ignore[arg-type]
+        return Examination(tier, await _explained(layers, tier == "landlock"), trouble)
     return Examination("none", await _explained({}, True), trouble)
 
 

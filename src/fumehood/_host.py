@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -264,7 +264,7 @@ class Host:
         *,
         execution_id: str,
         principal: str | None,
-        finish: Any,
+        finish: Callable[[CallResult, BrokerCall], CallResult],
         secrets: Mapping[str, str],
         streams: Streams | None = None,
     ) -> CallResult:
