@@ -19,6 +19,7 @@ from fumehood.isolate import _bpf, _posture, _strict_json, tiers
 from fumehood.isolate._cgroups import Group, Groups
 from fumehood.isolate._notify import Listener
 from fumehood.isolate._scratch import Scratch
+from fumehood.isolate._spec import CallFrame, ToolSpec
 from fumehood.isolate._zygote import Exit, ZygoteGone, ZygoteHandle, readable
 from fumehood.isolate.child.frames import (
     DATA,
@@ -236,6 +237,21 @@ class Child:
         again.
         """
         return not self._frames and self._parser.pending == 0 and self.alive
+
+    async def begin(self, spec: ToolSpec, frame: CallFrame) -> None:
+        """Send the call: the module runs, the command is exec'd."""
+        self.used = True
+        await self.send(
+            {
+                "t": "call",
+                "call_id": frame.call_id,
+                "tool": spec.name,
+                "input": frame.input if spec.kind == "module" else None,
+                "env": dict(frame.env),
+                "env_late": bool(frame.late_names),
+                "arguments": list(frame.arguments),
+            }
+        )
 
     # -- talk ------------------------------------------------------------------------------------------------
 

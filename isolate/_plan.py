@@ -7,6 +7,7 @@ each of them is given.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +65,7 @@ def build_plan(
     # A program needs no Python packages; our own runtime, before it becomes the program, needs the standard
     # library.
     interpreter = [*machine.interpreter_dirs, *(machine.site_dirs if spec.kind == "module" else ())]
-    binds = _binds(machine, interpreter, own, read, write)
+    binds = _binds(machine, interpreter, own, read, write, spec.exec_writes)
     below_tmp = sorted(
         (b["target"] for b in binds if _under(b["target"], "/tmp")), key=lambda p: p.count("/")
     )
@@ -107,7 +108,7 @@ def build_plan(
         "net_per_call": False,
         "limits": {
             # Counts over the life of a process: a process of many calls is watched from outside instead.
-            "cpu_s": None if spec.reuse else max(1, round(limits.cpu_s + 0.499)),
+            "cpu_s": None if spec.reuse or math.isinf(limits.cpu_s) else max(1, round(limits.cpu_s + 0.499)),
             "processes": limits.processes,
             # Above /tmp's own size, which is to answer first; a sparse file of a terabyte ends here.
             "file_bytes": max(limits.tmp, limits.output, 16 << 30 if write else 0) + (1 << 20),
@@ -118,8 +119,8 @@ def build_plan(
             "processes_enforced": namespaces or slot is not None or not machine.root,
         },
         "landlock": {
-            "read_exec": [*programs, *own],
-            "read": [*(["/etc", "/run"] if namespaces else _host_etc(machine)), "/proc", "/dev", *read],
+            "read_exec": [*programs, *own, *read, *(write if spec.exec_writes else [])],
+            "read": [*(["/etc", "/run"] if namespaces else _host_etc(machine)), "/proc", "/dev"],
             # The view holds only what was granted: seeing the names of its folders tells nothing.
             "list": ["/"] if namespaces else [],
             "devices": list(_DEVICES),
@@ -139,7 +140,12 @@ def _host_etc(machine: Machine) -> list[str]:
 
 
 def _binds(
-    machine: Machine, interpreter: list[str], own: list[str], read: list[str], write: list[str]
+    machine: Machine,
+    interpreter: list[str],
+    own: list[str],
+    read: list[str],
+    write: list[str],
+    exec_writes: bool,
 ) -> list[dict[str, Any]]:
     """Every tree of the view.
 
@@ -152,8 +158,10 @@ def _binds(
     binds += [{"source": path, "target": path, "device": True} for path in _DEVICES]
     binds += [{"source": path, "target": path, "exec": True, "optional": True} for path in interpreter]
     binds += [{"source": path, "target": path, "exec": True, "own": True} for path in own]
-    binds += [{"source": path, "target": path, "own": True} for path in read]
-    binds += [{"source": path, "target": path, "own": True, "write": True} for path in write]
+    binds += [{"source": path, "target": path, "exec": True, "own": True} for path in read]
+    binds += [
+        {"source": path, "target": path, "exec": exec_writes, "own": True, "write": True} for path in write
+    ]
     last = {
         bind["target"]: bind for bind in binds
     }  # a path named twice is shown once, with the last and widest grant

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from fumehood.isolate import _watch
 from fumehood.isolate._child import Child, Message, OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import Seen, Verdict, judge
-from fumehood.isolate._spec import ToolSpec
+from fumehood.isolate._spec import CallFrame, ToolSpec
 from fumehood.isolate._zygote import readable
 
 _READ = 65536
@@ -64,17 +64,6 @@ class Services(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CallFrame:
-    """What the tool is given: its input (JSON), its environment with credentials, who calls."""
-
-    call_id: str
-    input: Any
-    env: Mapping[str, str]
-    late_names: frozenset[str] = frozenset()
-    arguments: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """A call that is over, with every figure taken by the host. Times in seconds, sizes in bytes.
 
@@ -115,7 +104,6 @@ class Session:
         """Run the call to its end. Cancelling it kills the child."""
         child, started, keep = self._child, time.perf_counter(), False
         before = child.figures() if self._spec.reuse else None
-        child.used = True
         child.accept_frames_up_to(self._spec.limits.output + _FRAME_SLACK)
         drains = [
             asyncio.create_task(self._drain(name))
@@ -196,17 +184,7 @@ class Session:
         if child.doors:
             await self._services.doors(self._take_doors())
         feeding = asyncio.create_task(self._feed_stdin()) if self._spec.kind == "command" else None
-        await child.send(
-            {
-                "t": "call",
-                "call_id": call.call_id,
-                "tool": self._spec.name,
-                "input": call.input if self._spec.kind == "module" else None,
-                "env": dict(call.env),
-                "env_late": bool(call.late_names),
-                "arguments": list(call.arguments),
-            }
-        )
+        await child.begin(self._spec, call)
         try:
             while self._seen.said is None and not self._stop.is_set():
                 await self._one_message()

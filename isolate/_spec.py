@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 import site
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -53,6 +53,18 @@ class ToolSpec:
     masks: tuple[Path, ...] = ()
     cwd: str = "/tmp"
     reuse: bool = False
+    exec_writes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallFrame:
+    """What the tool is given: its input (JSON), its environment with credentials, who calls."""
+
+    call_id: str
+    input: Any
+    env: Mapping[str, str]
+    late_names: frozenset[str] = frozenset()
+    arguments: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import socket
 from dataclasses import dataclass, field
 
 from fumehood.isolate import _spawn
-from fumehood.isolate._session import CallFrame, Doors
-from fumehood.isolate._spec import Limits, Machine, ToolSpec
+from fumehood.isolate._session import Doors
+from fumehood.isolate._spec import CallFrame, Limits, Machine, ToolSpec
 from fumehood.isolate.isolator import Isolator
 from fumehood.isolate.tiers import LAYERS, Tier
 from fumehood.policies.errors import SandboxUnavailable

@@ -25,8 +25,8 @@ from fumehood.isolate._janitor import Janitor
 from fumehood.isolate._outcome import Verdict
 from fumehood.isolate._plan import Filters, build_plan
 from fumehood.isolate._scratch import Scratch
-from fumehood.isolate._session import CallFrame, Ended, Services, Session
-from fumehood.isolate._spec import Machine, ToolSpec
+from fumehood.isolate._session import Ended, Services, Session
+from fumehood.isolate._spec import CallFrame, Machine, ToolSpec
 from fumehood.isolate._zygote import ZygoteGone, ZygoteHandle
 from fumehood.isolate.tiers import Tier
 from fumehood.policies.errors import SandboxUnavailable
@@ -138,6 +138,30 @@ class Isolator:
             if child is not None and not (keep and self._keep(cage, key, child)):
                 self._later(self._discard(child))
             self._after_call(cage)
+
+    async def start(self, spec: ToolSpec, frame: CallFrame, streams: Streams) -> Running:
+        """Start a command that lives until it ends or is killed: a worker, an MCP server.
+
+        streams: the caller holds their other ends. Raises SandboxUnavailable when no cage can be built or the
+        program cannot be started.
+        """
+        cage = await self._cage(spec)
+        cage.running += 1
+        try:
+            child = await self._on_demand(cage, streams)
+        except _DidNotLoad as error:
+            cage.running -= 1
+            raise SandboxUnavailable(f"{spec.argv[0]} did not start: {error.text}") from None
+        except BaseException:
+            cage.running -= 1
+            raise
+        await child.begin(spec, frame)
+        return Running(self, cage, child)
+
+    async def _finished(self, cage: _Cage, child: Child) -> None:
+        cage.running -= 1
+        await self._discard(child)
+        self._after_call(cage)
 
     def _parked(self, cage: _Cage, key: _Key) -> Child | None:
         """A child that waits for this call, if one does and is still alive (the kernel may have taken it for
@@ -305,6 +329,42 @@ class Isolator:
         if self._scratch is not None:
             self._scratch.close()
         await self._janitor.close()
+
+
+class Running:
+    """A command that was started and not yet seen to end."""
+
+    def __init__(self, isolator: Isolator, cage: _Cage, child: Child) -> None:
+        self._isolator, self._cage, self._child = isolator, cage, child
+        self._ending: asyncio.Task[int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Running pid {self.pid}>"
+
+    @property
+    def pid(self) -> int:
+        """The process number as the host sees it."""
+        return self._child.pid
+
+    @property
+    def layers(self) -> Mapping[str, tuple[str, str]]:
+        """The layers in force."""
+        return self._child.layers
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree."""
+        self._child.kill()
+
+    async def wait(self) -> int:
+        """The exit code (negative: a signal), once everything it started is gone too."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end())
+        return await asyncio.shield(self._ending)
+
+    async def _end(self) -> int:
+        exit_ = await self._child.ended()
+        await self._isolator._finished(self._cage, self._child)
+        return exit_.code if exit_ is not None else -9
 
 
 def _filters(variant: _bpf.Variant, *, no_detach: bool) -> Filters:

@@ -223,6 +223,7 @@ class Host:
             argv=tuple(argv),
             read=tuple(Path(path) for path in read),
             write=tuple(writable),
+            exec_writes=True,
             limits=limits or RUN_LIMITS,
             doors=tuple(sorted({rule.port for rule in rules})) if rules and self.has_doors else None,
             masks=self.config.never_visible,
