@@ -19,9 +19,8 @@ MAX_NAMED = 64
 """Refused system calls of one call that are named; what comes after is refused without a name."""
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND
-_NOTIFICATION = struct.Struct(
-    "=QIIiIQ6Q"
-)  # id, pid, flags, number, architecture, instruction pointer, arguments
+# id, pid, flags, number, architecture, instruction pointer, arguments
+_NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")  # id, value, error, flags
 
 

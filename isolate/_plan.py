@@ -70,10 +70,8 @@ def build_plan(
         (b["target"] for b in binds if _under(b["target"], "/tmp")), key=lambda p: p.count("/")
     )
     ports = list(spec.doors) if spec.doors is not None else []
-    programs = [
-        *machine.system_dirs,
-        *interpreter,
-    ]  # links into them need no rule: Landlock judges the real place
+    # Links into them need no rule: Landlock judges the real place.
+    programs = [*machine.system_dirs, *interpreter]
     limits = spec.limits
     return {
         "tool": {
@@ -162,9 +160,8 @@ def _binds(
     binds += [
         {"source": path, "target": path, "exec": exec_writes, "own": True, "write": True} for path in write
     ]
-    last = {
-        bind["target"]: bind for bind in binds
-    }  # a path named twice is shown once, with the last and widest grant
+    # A path named twice is shown once, with the last and widest grant.
+    last = {bind["target"]: bind for bind in binds}
     return [last[target] for target in last if not _covered(last[target], last)]
 
 

@@ -34,27 +34,29 @@ class CageError(Exception):
 def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str, Status]:
     """Put on every per-call layer; returns the levels as the kernel's answers showed them.
 
-    1. Own session, default signals: no terminal, nothing inherited from the zygote's handlers. 2. Mounts
-    while we still may: /proc of this process namespace, /tmp, /dev/shm. 3. The call's own user namespace (and
-    ipc, and net): from here on we cannot mount any more, the mount namespace belongs to the tool's. 4.
-    Network doors, before Landlock and seccomp forbid netlink and low ports. 5. Keyring, limits, umask. 6.
-    no_new_privs: Landlock and seccomp need it. 7. Landlock: it forbids what 2 did. 8. Capabilities: gone,
-    bounding set too, read back. 9. Parent-death signal: a change of credentials clears it. 10. seccomp, last:
-    it refuses what every step before needed.
+    1. Own session, default signals: no terminal, nothing inherited from the zygote's handlers.
+    2. Mounts while we still may: /proc of this process namespace, /tmp, /dev/shm.
+    3. The call's own user namespace (and ipc, and net): from here on we cannot mount any more, the mount
+       namespace belongs to the tool's.
+    4. Network doors, before Landlock and seccomp forbid netlink and low ports.
+    5. Keyring, limits, umask.
+    6. no_new_privs: Landlock and seccomp need it.
+    7. Landlock: it forbids what 2 did.
+    8. Capabilities: gone, bounding set too, read back.
+    9. Parent-death signal: a change of credentials clears it.
+    10. seccomp, last: it refuses what every step before needed.
     """
     os.setsid()
     if os.isatty(0):
-        with contextlib.suppress(
-            OSError
-        ):  # a terminal of another session cannot be ours; its modes still can
+        # A terminal of another session cannot be ours; its modes still can.
+        with contextlib.suppress(OSError):
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     for number in _CHANGED_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     if plan["tool"]["kind"] == "module":
+        # As every Python starts: an exception instead of a silent end.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(
-                number, signal.SIG_IGN
-            )  # as every Python starts: an exception instead of a silent end
+            signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     if plan["namespaces"]:
@@ -120,10 +122,8 @@ def _namespaces(plan: dict[str, Any], channel: socket.socket) -> dict[str, Statu
         done["proc"] = proc.mount_for_call(plan["fresh_proc"])
     with _step("user"):
         flags = _uapi_proc.CLONE_NEWUSER | _uapi_proc.CLONE_NEWIPC
-        uid, gid = (
-            os.geteuid(),
-            os.getegid(),
-        )  # now: after the unshare we are the overflow user until the maps are written
+        # Now: after the unshare we are the overflow user until the maps are written.
+        uid, gid = os.geteuid(), os.getegid()
         own_net = plan["doors"] is not None or plan["net_per_call"]
         _uapi_proc.unshare(flags | (_uapi_proc.CLONE_NEWNET if own_net else 0))
         user.write_maps(me, user.INSIDE, uid, gid)

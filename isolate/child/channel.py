@@ -35,9 +35,8 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._parser = FrameParser(
-            cap=1 << 31
-        )  # the host is trusted: its frames are as long as the input limit lets them be
+        # The host is trusted: its frames are as long as the input limit lets them be.
+        self._parser = FrameParser(cap=1 << 31)
         self._inbox: list[tuple[Message, bytes]] = []
         self._waiting: Message | None = None
         self._data = bytearray()

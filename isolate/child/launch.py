@@ -64,10 +64,11 @@ def _enter_tool_namespaces(host: socket.socket, plan: dict[str, Any]) -> None:
     """Build the view with the privilege we have, give that up, enter the tool's namespaces, split into the
     three processes.
 
-    1. Become the builder: root with mounts of its own, or an ordinary user in a first user namespace. 2.
-    Build the view and pivot. 3. Lose every privilege (root mode: a user id nobody has). 4. One unshare of
-    everything: from a more privileged namespace, so that every mount is locked. 5. Fork process 1, which
-    mounts /proc, and from it the zygote.
+    1. Become the builder: root with mounts of its own, or an ordinary user in a first user namespace.
+    2. Build the view and pivot.
+    3. Lose every privilege (root mode: a user id nobody has).
+    4. One unshare of everything: from a more privileged namespace, so that every mount is locked.
+    5. Fork process 1, which mounts /proc, and from it the zygote.
     """
     plan["step"] = "user"
     if plan["root"]:

@@ -27,9 +27,11 @@ class ViewError(Exception):
 def build_view(plan: dict[str, Any]) -> None:
     """Build the root the plan describes and pivot into it.
 
-    1. Clone every source (detached). 2. Cover the stage with a tmpfs: the new root. 3. Make the places and
-    attach the trees, shallow paths first, so that a deeper grant lies on top. 4. Files, links, masks. 5.
-    Pivot, let the old root go, make the new one read-only.
+    1. Clone every source (detached).
+    2. Cover the stage with a tmpfs: the new root.
+    3. Make the places and attach the trees, shallow paths first, so that a deeper grant lies on top.
+    4. Files, links, masks.
+    5. Pivot, let the old root go, make the new one read-only.
     """
     mnt.make_private()
     identity = _IdentityMaps(plan["slot"])

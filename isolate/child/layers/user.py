@@ -80,9 +80,8 @@ def become_slot(uid: int) -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    _uapi_proc.prctl(
-        _uapi_proc.PR_SET_DUMPABLE, 1
-    )  # else /proc/self belongs to root and the maps cannot be written
+    # Else /proc/self belongs to root and the maps cannot be written.
+    _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 1)
 
 
 def probe() -> Status:
