@@ -9,7 +9,7 @@ import json
 import socket
 from dataclasses import dataclass, field
 
-from fumehood.isolate import _spawn
+from fumehood.isolate import _bpf, _spawn
 from fumehood.isolate._session import Doors
 from fumehood.isolate._spec import CallFrame, Limits, Machine, ToolSpec
 from fumehood.isolate.isolator import Isolator
@@ -68,7 +68,7 @@ async def _explained(layers: dict[str, tuple[str, str]], probe: bool) -> dict[st
         for name, (level, detail) in (await _probes()).items():
             if level != "FULL" or name not in found:
                 found[name] = LayerReport(level, detail)
-    return {name: found.get(name, LayerReport("MISSING", "not reached")) for name in LAYERS}
+    return {name: found.get(name, LayerReport("MISSING", "not reached: no cage could be built")) for name in LAYERS}
 
 
 async def _probes() -> dict[str, tuple[str, str]]:
@@ -89,7 +89,12 @@ async def _probes() -> dict[str, tuple[str, str]]:
         except TimeoutError:
             process.kill()
         await asyncio.to_thread(process.wait)
-    return {name: (level, detail) for name, (level, detail) in json.loads(data or b"{}").items()}
+    found = {name: (level, detail) for name, (level, detail) in json.loads(data or b"{}").items()}
+    try:
+        _bpf.program("net")
+    except SandboxUnavailable as error:  # the kernel can, the library that names the system calls is missing
+        found["seccomp"] = ("MISSING", error.message)
+    return found
 
 
 class _NoServices:

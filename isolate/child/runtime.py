@@ -26,7 +26,7 @@ MAX_DEPTH = 190
 _ERROR_TEXT_CAP = 64 * 1024
 
 
-class _Unusable(Exception):
+class UnusableTool(Exception):
     """The tool's file is there but is no tool."""
 
 
@@ -87,13 +87,13 @@ def _load(path: str) -> tuple[Any, Message | None]:
     try:
         spec = importlib.util.spec_from_file_location("fumehood_tool", path)
         if spec is None or spec.loader is None:
-            raise _Unusable(f"{path} is not a Python file")
+            raise UnusableTool(f"{path} is not a Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules["fumehood_tool"] = module
         spec.loader.exec_module(module)
         function = getattr(module, "run", None)
         if not callable(function):
-            raise _Unusable(f"{path} defines no function `run(input, ctx)`")
+            raise UnusableTool(f"{path} defines no function `run(input, ctx)`")
         return function, None
     except HostGone:
         raise

@@ -38,6 +38,16 @@ _STEPS: Mapping[str, str] = {
     "approval-declined": "Nothing; a person said no.",
 }
 
+_RUN_STEPS: Mapping[str, str] = {
+    "timeout": "Give it longer with --time SECONDS.",
+    "memory": 'Give it more with --memory SIZE, as "8 GiB".',
+    "start": "Look for the program: it must be on the PATH inside, or below a path that --read names.",
+    "not-listed": "To allow it, add --allow '{entry}'.",
+    "port": "To allow the port, add --allow '{entry}'.",
+    "not-public": "If that address is meant, write --allow '{entry} +private'.",
+}
+"""For calls of `fumehood run`, whose rules and limits are options and not entries of a file."""
+
 _EGRESS_STEPS: Mapping[str, str] = {
     "not-listed": 'To allow it, add "{entry}" to egress of [tools.{tool}].',
     "not-public": 'If that address is meant, add "{entry}" to private of [tools.{tool}].',
@@ -67,13 +77,14 @@ def steps(tool: str, end: Mapping[str, Any], decisions: Sequence[Mapping[str, An
     """What to do next, each once."""
     found = []
     reason = end.get("reason")
+    templates = {**_STEPS, **_EGRESS_STEPS, **(_RUN_STEPS if tool == "run" else {})}
     if isinstance(reason, str) and reason in _STEPS:
-        found.append(_STEPS[reason].format(tool=tool))
+        found.append(templates[reason].format(tool=tool))
     for data in decisions:
         why = str(data.get("reason"))
         if data.get("outcome") != "allow" and why in _EGRESS_STEPS:
             found.append(
-                _EGRESS_STEPS[why].format(
+                templates[why].format(
                     tool=tool,
                     entry=_entry(data),
                     rule=data.get("rule") or "of that host",

@@ -169,11 +169,13 @@ def show_failure(out: Output, result: CallResult) -> None:
     kind = one_line(str(said.get("type") or ""))
     if result.outcome == "tool_error" and kind and kind != "ExitCode":
         message = f"{kind}: {message}" if message else kind
+        if said.get("during") == "import":
+            message = f"while it was imported: {message}"
     out.error(
         f"{one_line(result.tool)}: {result.outcome}{reason}: {message or 'no further word'}", _hint(said)
     )
     trace = str(said.get("trace") or "")
-    if result.outcome == "tool_error" and trace.strip():
+    if result.outcome == "tool_error" and trace.startswith(("Traceback", "  ")):
         out.note(visible(trace[-SHOWN_TEXT:]).rstrip(), "dim")
     known = REASONS.get(result.reason or "")
     if known is not None and known.operator not in message:

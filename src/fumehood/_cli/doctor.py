@@ -45,42 +45,74 @@ def doctor(ctx: click.Context, settings: Settings) -> None:
 
 
 def _print(out: Output, found: Examination, required: str, met: bool) -> None:
-    layers = [(name, layer.level, *_reason_and_remedy(layer.detail)) for name, layer in found.layers.items()]
+    layers = [(name, layer.level, _reason(layer.detail)) for name, layer in found.layers.items()]
     if out.settings.format == "json":
-        out.json(
-            {
-                "tier": found.tier,
-                "required": required,
-                "met": met,
-                "trouble": found.trouble,
-                "layers": {
-                    name: {"level": lv, "reason": why or None, "remedy": fix or None}
-                    for name, lv, why, fix in layers
-                },
+        told = {
+            name: {
+                "level": level,
+                "reason": why or None,
+                "remedy": _REMEDY.get(name) if level != "FULL" else None,
             }
-        )
+            for name, level, why in layers
+        }
+        trouble = _trouble(found.trouble)
+        out.json({"tier": found.tier, "required": required, "met": met, "trouble": trouble, "layers": told})
         return
     if out.settings.quiet:
         layers = [row for row in layers if row[1] != "FULL"]
     if layers:
-        rows = [(name, level, _joined(why, fix)) for name, level, why, fix in layers]
-        out.table(("layer", "level", "reason and remedy"), rows, styles=[_STYLE[row[1]] for row in rows])
+        out.table(("layer", "level", "reason"), layers, styles=[_STYLE[row[1]] for row in layers])
+        out.line()
+    remedies: dict[str, list[str]] = {}
+    for name, level, _ in layers:
+        if level != "FULL" and name in _REMEDY:
+            remedies.setdefault(_REMEDY[name], []).append(name)
+    if remedies:
+        out.line("What to do", "bold")
+        for remedy, names in remedies.items():
+            out.hanging(f"{', '.join(names)}: {remedy}", 2)
         out.line()
     out.line(f"tier: {found.tier} ({_TIER_WORDS[found.tier]})", "bold" if met else "bold red")
     if found.trouble:
-        out.line(f"why not better: {found.trouble}")
+        out.line(f"why not better: {_trouble(found.trouble)}")
     if not met:
         out.line(f"required: {required} (require_tier); calls are refused on this machine", "red")
 
 
-def _reason_and_remedy(detail: str) -> tuple[str, str]:
-    """isolate says both in one text, the remedy behind the first semicolon or full stop."""
-    for mark in ("; ", ". "):
-        reason, found, remedy = detail.partition(mark)
-        if found:
-            return reason, remedy
-    return detail, ""
+def _reason(detail: str) -> str:
+    """isolate puts the remedy for namespaces behind the reason; here it stands once, below the table."""
+    from fumehood.isolate.child.layers.user import REMEDY
+
+    return detail.replace(REMEDY, "").rstrip(" .;")
 
 
-def _joined(reason: str, remedy: str) -> str:
-    return f"{reason}. {remedy[:1].upper()}{remedy[1:]}" if remedy else reason
+def _trouble(text: str | None) -> str | None:
+    """Why no better cage could be built, without the advice to run what is running."""
+    return (
+        None
+        if text is None
+        else "; ".join(line for line in text.splitlines() if "`fumehood doctor`" not in line)
+    )
+
+
+_NAMESPACES = (
+    "allow user namespaces: sysctl user.max_user_namespaces above 0; on Ubuntu 24.04 an "
+    "AppArmor profile with `userns,` "
+    "for the interpreter; in a container a seccomp profile that lets unshare, mount and pivot_root through"
+)
+_LANDLOCK = "Linux 6.12 or newer for all of it, built with Landlock, and `landlock` in the kernel's lsm= list"
+_REMEDY = {
+    **dict.fromkeys(("user", "mount", "pid", "net", "ipc", "uts", "cgroup-ns"), _NAMESPACES),
+    **dict.fromkeys(("landlock-fs", "landlock-net", "landlock-scope"), _LANDLOCK),
+    "proc": (
+        "show the container the whole /proc (Docker: --security-opt systempaths=unconfined; "
+        "Kubernetes: procMount: Unmasked)"
+    ),
+    "seccomp": "a kernel with seccomp filters, and libseccomp (Debian: apt install libseccomp2)",
+    "cgroup-limits": (
+        "run as root, or below systemd with Delegate=yes; until then memory is watched and RLIMIT_NPROC holds"
+    ),
+    "keyring": "none is needed: seccomp refuses the keyring calls as well",
+    "capabilities": "none is needed where no-new-privs is FULL; root empties the bounding set too",
+}
+"""Layer -> what an operator does about it. One sentence for each cause, not for each layer."""

@@ -119,7 +119,7 @@ def _tell(out: Output, story: Story) -> None:
         out.line(f"Execution {first.execution_id}.")
     if story.start.get("runs"):
         out.line(f"It runs {one_line(str(story.start['runs']))}.")
-    if "input" in story.start:
+    if story.start.get("input") is not None:
         out.line(f"Input: {_short(story.start['input'])}")
     out.line()
     _tell_end(out, story)
@@ -157,7 +157,13 @@ def _tell_end(out: Output, story: Story) -> None:
         out.line(sentence)
     error = end.get("error") or {}
     if error.get("message"):
-        said = "The tool said" if end.get("outcome") == "tool_error" else "In detail"
+        said = (
+            "While it was imported"
+            if error.get("during") == "import"
+            else "The tool said"
+            if end.get("outcome") == "tool_error"
+            else "In detail"
+        )
         kind = (
             f"{one_line(str(error['type']))}: "
             if end.get("outcome") == "tool_error" and error.get("type")

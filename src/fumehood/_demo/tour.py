@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class Tour:
         return result
 
 
-async def take_tour(tour: Tour) -> AsyncIterator[Line]:
+async def take_tour(tour: Tour) -> AsyncGenerator[Line, None]:
     """Every call in order; each line as soon as it is known."""
     for section, part in (
         ("Honest tools", _honest),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fumehood.policies.errors import HostError
-from fumehood.testing.dns import LyingDns
+from fumehood.testing.dns import LyingDns, Said
 from fumehood.testing.http import HttpServer, Reply, Seen
 
 DNS, METRICS, IMAGES, VAULT, INTERNET = (f"127.77.0.{number}" for number in (1, 2, 3, 4, 5))
@@ -95,7 +95,7 @@ def open_world(*, keep: bool = False) -> Iterator[World]:
         images = serve(IMAGES, IMAGES_PORT, _guarded(tokens["IMAGES_TOKEN"], picture))
         vault = serve(VAULT, 0, lambda seen: Reply(200, b"the crown jewels"))
         internet = serve(INTERNET, 0, lambda seen: Reply(200, b"hello from the Internet"))
-        zone = {
+        zone: dict[str, Said] = {
             "metrics.internal": [METRICS],
             "images.internal": [IMAGES],
             "vault.internal": [VAULT],
