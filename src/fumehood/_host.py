@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from fumehood._result import CallResult, Usage
+from fumehood._scripts import Scripts
 from fumehood._services import CallServices
 from fumehood._toolspec import call_environment, egress_policy, tool_spec
 from fumehood.isolate import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from fumehood.broker import Broker, BrokerCall, EgressPolicy
     from fumehood.policies.config import Config, ToolConfig
     from fumehood.policies.rules import EgressRule
+    from fumehood.sandbox import Limits as ScriptLimits
 
 MAX_INPUT_BYTES = 8 << 20
 """The input of a call as JSON; larger inputs belong into the content store."""
@@ -71,6 +73,7 @@ class Host:
         self._waiting = 0
         self._validators: dict[str, Any] = {}
         self._stack = contextlib.AsyncExitStack()
+        self._scripts = Scripts(self)
         self.log: EventLog
         self.store: ContentStore
         self.broker: Broker
@@ -103,6 +106,7 @@ class Host:
             self._isolator = await self._stack.enter_async_context(
                 Isolator(await self._first_tier(), spares=self._spares)
             )
+            self._stack.push_async_callback(self._scripts.close)
             await self.log.record("HOST_STARTED", {"pid": os.getpid(), "tier": self._isolator.tier})
             await self.log.record(
                 "POLICY_LOADED", {"source": self.config.source, "digest": self.config.digest}
@@ -166,6 +170,8 @@ class Host:
         fault = self._input_fault(tool, config, input)
         if fault is not None:
             return await self._refused(call_id, execution_id, tool, *fault, principal)
+        if config.script is not None:
+            return await self._scripts.tool(tool, config, input, call_id, execution_id, principal)
         env, late = call_environment(config, self.config)
         spec = tool_spec(tool, config, self.config, doors=self.has_doors)
         return await self._run(
@@ -250,6 +256,45 @@ class Host:
             streams=streams,
         )
 
+    async def eval(
+        self,
+        script: str,
+        *,
+        lang: str = "js",
+        input: Any = None,
+        tools: Sequence[str] = (),
+        allow: Sequence[str | Mapping[str, Any] | EgressRule] = (),
+        limits: ScriptLimits | None = None,
+        backend: str | None = None,
+        session: str | None = None,
+        execution_id: str | None = None,
+        principal: str | None = None,
+    ) -> CallResult:
+        """Run a script a model wrote, in a fresh WASM instance inside a caged worker.
+
+        lang: "js" or "python". tools: configured tools the script may call; each call is an ordinary call of
+        this host. allow: egress rules; only with them the script has `fetch`. session: keep the instance for
+        later scripts of the same execution and principal. Raises ConfigError for a tool, rule or backend that
+        is not there, SandboxUnavailable when the engine cannot be started.
+        """
+        return await self._scripts.eval(
+            script,
+            lang=lang,
+            input=input,
+            tools=tools,
+            allow=allow,
+            limits=limits,
+            backend=backend,
+            session=session,
+            execution_id=execution_id or new_id("exec"),
+            principal=principal,
+        )
+
+    @property
+    def isolator(self) -> Isolator:
+        """What runs this host's processes; for parts that start their own, such as script workers."""
+        return self._isolator
+
     @property
     def has_doors(self) -> bool:
         """Whether programs inside reach the broker by ordinary sockets."""
@@ -284,7 +329,7 @@ class Host:
             started = {
                 "tool": spec.name,
                 "principal": principal,
-                "input": _bounded(frame.input),
+                "input": bounded(frame.input),
                 "runs": str(spec.path)
                 if spec.path is not None
                 else spec.argv[0],  # no arguments: they may hold what nobody should read
@@ -313,12 +358,12 @@ class Host:
             finally:
                 await network.close()
             result = finish(result, network)
-            await self._record_end(result, secrets)
+            await self.record_end(result, secrets)
             return result
         finally:
             self._slots.release()
 
-    async def _record_end(self, result: CallResult, secrets: Mapping[str, str]) -> None:
+    async def record_end(self, result: CallResult, secrets: Mapping[str, str]) -> None:
         """What the sandbox refused and how the call ended, in one transaction."""
         from fumehood.agent import NewEvent
 
@@ -422,7 +467,7 @@ class Host:
 
         if tool.kind == "command" and result.outcome == "ok":
             result = _read_output(result, tool.result)
-        return replace(result, tainted=_taint(result.tool, tool.taint, network.hosts))
+        return replace(result, tainted=taint_of(result.tool, tool.taint, network.hosts))
 
 
 def _read_output(result: CallResult, form: str) -> CallResult:
@@ -440,7 +485,7 @@ def _read_output(result: CallResult, form: str) -> CallResult:
         return replace(result, outcome="tool_error", error=told)
 
 
-def _taint(name: str, rule: str, hosts: Sequence[str]) -> dict[str, str] | None:
+def taint_of(name: str, rule: str, hosts: Sequence[str]) -> dict[str, str] | None:
     """Tainted when the operator says always, or the tool really reached a host (R480)."""
     if rule == "never" or (rule == "auto" and not hosts):
         return None
@@ -456,7 +501,7 @@ def _end_row(result: CallResult, secrets: Mapping[str, str]) -> dict[str, Any]:
     return scrubbed(row, {name: value for name, value in secrets.items() if len(value) >= 4})  # type: ignore[return-value]
 
 
-def _bounded(value: Any) -> Any:
+def bounded(value: Any) -> Any:
     """The input for the log, or its size when it is long."""
     size = len(json.dumps(value))
     return value if size <= 65536 else {"omitted_bytes": size}
