@@ -1,8 +1,8 @@
 """Scripts a model wrote, run for a host.
 
-Granted tools are ordinary calls with all their checks, `fetch` is the broker's. The engine is `sandbox`'s, its
-worker processes stand in cages of `isolate` (`_workers`); here is what a script and the rest of the house have to
-do with each other: log rows, taint, and what a refused tool tells a script.
+Granted tools are ordinary calls with all their checks, `fetch` is the broker's. The engine is `sandbox`'s,
+its worker processes stand in cages of `isolate` (`_workers`); here is what a script and the rest of the house
+have to do with each other: log rows, taint, and what a refused tool tells a script.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Scripts:
     async def _call_tool(
         self, tool: str, value: object, execution_id: str, principal: str | None
     ) -> ToolAnswer:
-        """One tool call of a script: an ordinary call. What the script may read of a failure is what a model may read of it."""
+        """One tool call of a script: an ordinary call. It reads of a failure what a model may read of it."""
         from fumehood.sandbox import ToolAnswer
 
         result = await self._host.call(tool, value, execution_id=execution_id, principal=principal)
@@ -260,3 +260,8 @@ def _as_call(
         egress=tuple(network.rows) if network is not None else (),
         execution_id=execution_id,
     )
+
+
+def model_words(reason: str | None) -> str:
+    """The sentence of a reason that a model, and so a script, may read."""
+    return REASONS[reason].model if reason is not None and reason in REASONS else ""
