@@ -139,4 +139,32 @@ PROMISES: list[tuple[str, ...]] = [
         "Requests over a rule's rate are refused with the time to wait.",
         "contract section 2",
     ),
+    (
+        "broker:server-name-equals-decision",
+        (
+            "Behind an https entry TLS passes only when its server name is the decided host; else the "
+            "alert access_denied."
+        ),
+        "design D5",
+    ),
+    (
+        "broker:no-request-smuggling",
+        "A request head or body with two readings is refused and nothing of it is sent on.",
+        "field report B30",
+    ),
+    (
+        "broker:reload-ends-what-it-refuses",
+        "A new policy is asked for the next request at once, and open tunnels it refuses end.",
+        "issue 4.7",
+    ),
+    (
+        "broker:no-way-around",
+        "A tool that ignores DNS and proxy has no route to anything.",
+        "design D3, R025, field report B33",
+    ),
+    (
+        "broker:literals-need-their-own-entry",
+        "An IP literal is decided as a literal; no name, not even *, covers it.",
+        "contract section 2",
+    ),
 ]
