@@ -77,6 +77,7 @@ class Child:
         self._sock: socket.socket | None = None
         self._parser = FrameParser()
         self._frames: list[tuple[int, bytes]] = []
+        self.message_bytes = 0  # how long the JSON of the last message was
         self._send_lock = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -267,6 +268,7 @@ class Child:
         kind, payload = await self._next_frame()
         if kind != JSON:
             raise ProtocolError("bytes that no message announced")
+        self.message_bytes = len(payload)
         try:
             message = _strict_json.decode(payload)
         except _strict_json.NotStrict as error:

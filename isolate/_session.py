@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import time
@@ -23,7 +24,12 @@ from fumehood.isolate._spec import CallFrame, ToolSpec
 from fumehood.isolate._zygote import readable
 
 _READ = 65536
-_FETCHES_AT_ONCE = 64
+_REQUESTS_AT_ONCE = 64
+_HELD_AT_ONCE = 16 << 20
+"""Bytes of unanswered requests; with more of them the child is not read on, so that its requests cannot
+fill the host.
+"""
+_OBJECTS_PER_BYTE = 32  # the most that a byte of JSON becomes as Python objects
 _FRAME_SLACK = 4096
 
 
@@ -98,7 +104,7 @@ class Session:
         self._used = 0
         self._stop = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(_FETCHES_AT_ONCE)
+        self._held = 0
 
     async def run(self) -> Ended:
         """Run the call to its end. Cancelling it kills the child."""
@@ -205,6 +211,8 @@ class Session:
         return Doors(udp, tcp, dict(zip(self._spec.doors or (), listeners, strict=True)))
 
     async def _one_message(self) -> None:
+        while len(self._requests) >= _REQUESTS_AT_ONCE or self._held > _HELD_AT_ONCE:
+            await asyncio.wait(self._requests, return_when=asyncio.FIRST_COMPLETED)
         message, body = await self._child.receive()
         kind = message["t"]
         if kind in ("result", "error", "exec-failed"):
@@ -223,10 +231,11 @@ class Session:
         elif kind in ("fetch", "put"):
             if not isinstance(message.get("id"), int):
                 raise ProtocolError(f"a {kind} request without a number")
-            await self._room.acquire()
+            held = len(body) + _OBJECTS_PER_BYTE * self._child.message_bytes
+            self._held += held
             task = asyncio.create_task(self._answer(message, body))
             self._requests.add(task)
-            task.add_done_callback(self._answered)
+            task.add_done_callback(functools.partial(self._answered, held))
         else:
             raise ProtocolError(f"a message of the unknown type {kind[:40]!r}")
 
@@ -250,9 +259,9 @@ class Session:
             answer, data = await self._services.put(body, str(message.get("media_type", ""))[:200]), b""
         await self._child.send({**answer, "id": message["id"]}, data)
 
-    def _answered(self, task: asyncio.Task[None]) -> None:
+    def _answered(self, held: int, task: asyncio.Task[None]) -> None:
         self._requests.discard(task)
-        self._room.release()
+        self._held -= held
         if not task.cancelled() and (error := task.exception()) is not None:
             self._seen.protocol_fault = f"a request could not be served: {error}"
             self._stop.set()
