@@ -1,0 +1,326 @@
+"""Runs every attack of one set-up in one process and prints one JSON object: case id -> what came of it.
+
+`python -m tests.isolate.runner SETUP [CASE...]`, SETUP one of `attacks._model.SETUPS`, or `control` for the same bodies outside any cage.
+Each case gets a fresh child of one Isolator, two at a time; heavy ones run alone. The tests only compare.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.isolate.attacks._kernel import syscall
+from tests.isolate.attacks._model import SETUPS, Case
+
+from fumehood.isolate import CallFrame, Ended, Isolator, Limits, ToolSpec, _posture, _spawn, tiers
+from fumehood.isolate._session import Doors
+from fumehood.policies.errors import SandboxUnavailable
+
+HERE = Path(__file__).resolve().parent
+TOOL = HERE / "attacks" / "tool.py"
+DEGRADED = HERE / "degraded"
+MODULES = ("reading", "escaping", "planting")
+ALLOW_EVERYTHING = bytes.fromhex("060000000000ff7f").hex()  # one instruction: return SECCOMP_RET_ALLOW
+AT_ONCE = 2
+CASE_S = 60.0  # no case takes that long; a hang becomes a record
+PLAIN_LIMITS = {"timeout_s": 20.0, "cpu_s": 20.0}
+USER = 1500
+
+
+def all_cases() -> dict[str, tuple[str, Case]]:
+    """Case id -> (module, case), of every table."""
+    return {
+        case.id: (name, case)
+        for name in MODULES
+        for case in importlib.import_module(f"tests.isolate.attacks.{name}").TABLE.cases.values()
+    }
+
+
+class Services:
+    """What a tool may ask the host for, counted."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+        self.lines: list[str] = []
+        self.fetched = 0
+        self.at_once = 0
+        self.most_at_once = 0
+
+    async def doors(self, doors: Doors) -> None:
+        """Nobody answers behind these doors: what matters is that nobody else does."""
+        for sock in (doors.dns_udp, doors.dns_tcp, *doors.listeners.values()):
+            sock.close()
+
+    async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        self.fetched += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        return {"t": "refused", "reason": "not-listed", "message": "no rule allows it"}, b""
+
+    async def event(self, kind: str, data: Any) -> None:
+        self.events.append((kind, data))
+
+    async def put(self, data: bytes, media_type: str) -> dict[str, Any]:
+        return {"t": "stored", "address": "sha256:00", "size": len(data)}
+
+    async def log(self, text: str) -> None:
+        self.lines.append(text)
+
+
+class DegradedIsolator(Isolator):
+    """An Isolator whose children lack walls. without: names of `degraded.launch.REMOVALS`; "seccomp-rules" leaves a filter that allows all."""
+
+    def __init__(self, tier: tiers.Tier, without: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(tier, **options)
+        self.without = list(without)
+
+    def _plan(self, spec: ToolSpec) -> dict[str, Any]:
+        plan = super()._plan(spec)
+        if "seccomp-rules" in self.without:
+            plan |= {"seccomp": ALLOW_EVERYTHING, "seccomp_notify": ALLOW_EVERYTHING}
+        return {**plan, "without": [name for name in self.without if name != "seccomp-rules"]}
+
+
+@contextlib.contextmanager
+def degraded_children() -> Iterator[None]:
+    """The host starts `tests/isolate/degraded` instead of `isolate/child`."""
+    before, _spawn._CHILD_FOLDER = _spawn._CHILD_FOLDER, str(DEGRADED)
+    try:
+        yield
+    finally:
+        _spawn._CHILD_FOLDER = before
+
+
+@contextlib.contextmanager
+def looking_away() -> Iterator[None]:
+    """The host does not refuse a child that lacks a wall: so the next wall can be asked."""
+    faults, reached = _posture.faults, tiers.reached
+    _posture.faults = lambda *_: {}
+    tiers.reached = lambda *_: "namespaces"
+    try:
+        yield
+    finally:
+        _posture.faults, tiers.reached = faults, reached
+
+
+class World:
+    """What the attackers are aimed at: files, sockets, a process, a key, descriptors left open on purpose."""
+
+    def __init__(self) -> None:
+        self.stack = contextlib.ExitStack()
+        self.folder = Path(tempfile.mkdtemp(prefix="attacked-", dir="/var/tmp"))
+        # rm(1): attackers leave trees that are deeper than Python's own removal can go.
+        self.stack.callback(subprocess.run, ["rm", "-rf", "--", str(self.folder)], check=False)
+        self.folder.chmod(0o755)
+        self.values: dict[str, Any] = {}
+        self.heap_secret = bytearray(os.urandom(24))
+
+    def __enter__(self) -> World:
+        folder = self.folder
+        for name in ("state-of-host", "other", "granted", "results", "hostile"):
+            (folder / name).mkdir()
+        (folder / "results").chmod(0o777)
+        secret, other, granted = folder / "state-of-host" / "events.db", folder / "other" / "tool.py", folder / "granted" / "data.txt"
+        for file in (secret, other, granted):
+            file.write_text("the content of a file that is not the tool's\n")
+        self.values = {
+            "env_marker": os.environ.setdefault("FUMEHOOD_ATTACK_MARKER", "unmarked"),
+            "heap_marker": [bytes(self.heap_secret[:12]).hex(), bytes(self.heap_secret[12:]).hex()],
+            "host_pid": os.getpid(),
+            "tool_secret": "sk-" + os.urandom(12).hex(),
+            "secret_file": str(secret),
+            "secret_folder": str(secret.parent),
+            "other_tool": str(other),
+            "granted": str(granted.parent),
+            "granted_file": str(granted),
+            "results": str(folder / "results"),
+            "port": self._listener(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)).getsockname()[1],
+            "udp_port": self._listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)).getsockname()[1],
+            "abstract": f"fumehood-attacked-{os.getpid()}",
+            "path_socket": str(folder / "docker.sock"),
+        }
+        self._listener(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + self.values["abstract"])
+        self._listener(socket.AF_UNIX, socket.SOCK_STREAM, self.values["path_socket"])
+        Path(self.values["path_socket"]).chmod(0o777)
+        victim = subprocess.Popen(["sleep", "1000"])
+        self.stack.callback(victim.wait)
+        self.stack.callback(victim.kill)
+        self.values["victim_pid"] = victim.pid
+        self._key()
+        self._open_descriptors(secret)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in (77, 78, 79):
+            os.close(fd)
+        self.stack.close()
+
+    def _listener(self, family: int, kind: int, address: Any) -> socket.socket:
+        sock = self.stack.enter_context(socket.socket(family, kind))
+        sock.bind(address)
+        if kind == socket.SOCK_STREAM:
+            sock.listen(1024)
+        return sock
+
+    def _key(self) -> None:
+        """A key in a session keyring that every process of this runner inherits."""
+        syscall("keyctl", 1, None)
+        self.values["key_name"] = f"fumehood-host-{os.getpid()}"
+        self.values["key_id"] = syscall("add_key", b"user", self.values["key_name"].encode(), b"the host's secret", 17, -3)
+
+    def _open_descriptors(self, secret: Path) -> None:
+        """A file, a folder and a socket, inheritable, as a careless library leaves them."""
+        left = [os.open(secret, os.O_RDONLY), os.open(secret.parent, os.O_RDONLY), os.dup(0)]
+        for fd, number in zip(left, (77, 78, 79), strict=True):
+            os.dup2(fd, number, inheritable=True)
+            os.close(fd)
+
+
+class Harness:
+    """One set-up under attack."""
+
+    def __init__(self, setup: str, isolator: Isolator, world: World) -> None:
+        self.setup, self.isolator, self.world = setup, isolator, world
+
+    def spec(self, case: Case, **changes: Any) -> ToolSpec:
+        """The tool of one case; cases with the same cage share a zygote."""
+        cage, values = case.cage, self.world.values
+        name = f"attacked-{abs(hash(cage)):x}" if changes == {} else f"attacked-{case.id}"
+        fields: dict[str, Any] = {
+            "path": TOOL,
+            "limits": Limits(**{**PLAIN_LIMITS, **dict(cage.limits)}),  # type: ignore[arg-type]
+            "read": tuple(Path(values[key]) for key in cage.read),
+            "write": tuple(Path(values[key]) for key in cage.write),
+            "doors": cage.doors if self.isolator.tier == "namespaces" else None,
+        }
+        return ToolSpec(name, "module", **{**fields, **changes})
+
+    def frame(self, module: str, case: Case, **more: Any) -> CallFrame:
+        """The call of one case: which body, and the world it attacks."""
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TOOL_SECRET": self.world.values["tool_secret"]}
+        given = {"module": module, "case": case.id, "world": {**self.world.values, **more}}
+        return CallFrame(f"call-{case.id}", given, env | dict(case.cage.env), frozenset({"TOOL_SECRET"}))
+
+    async def call(self, module: str, case: Case, services: Services | None = None, **more: Any) -> Ended:
+        """One child, one body."""
+        return await self.isolator.call(self.spec(case), self.frame(module, case, **more), services or Services())
+
+
+def record(ended: Ended) -> dict[str, Any]:
+    """What a test compares: the value, or the verdict."""
+    verdict = ended.verdict
+    if verdict.outcome == "ok":
+        return {"value": verdict.value, "violations": dict(ended.violations)}
+    error = verdict.error or {}
+    return {
+        "outcome": verdict.outcome,
+        "reason": verdict.reason,
+        "signal": verdict.signal,
+        "error": error.get("type"),
+        "violations": dict(ended.violations),
+        "detail": [verdict.message, error.get("message"), error.get("trace"), ended.stderr.decode("utf-8", "replace")[-2000:]],
+    }
+
+
+async def _run_case(harness: Harness, module: str, case: Case) -> dict[str, Any]:
+    try:
+        async with asyncio.timeout(CASE_S):
+            if case.host:
+                drivers = importlib.import_module("tests.isolate.drivers")
+                return {"value": await getattr(drivers, case.host)(harness, module, case)}
+            return record(await harness.call(module, case))
+    except TimeoutError:
+        return {"outcome": "harness", "reason": f"no end within {CASE_S:.0f} s", "signal": None, "error": None}
+    except SandboxUnavailable as error:
+        return {"outcome": "refused", "reason": str(error), "signal": None, "error": None}
+    except Exception as error:  # what a child does must never raise here: a finding, told by the test
+        return {"outcome": "raised", "reason": repr(error), "signal": None, "error": None, "detail": traceback.format_exc()}
+
+
+async def run_setup(setup: str, wanted: Sequence[str]) -> dict[str, Any]:
+    """Every case of a set-up."""
+    _, _, without = setup.partition("-without-")
+    cases = [(module, case) for name, (module, case) in all_cases().items() if case.runs_in(setup) and (not wanted or name in wanted)]
+    results: dict[str, Any] = {}
+    removed = {"seccomp": ["seccomp-rules"], "landlock": ["landlock"]}.get(without, [])
+    with contextlib.ExitStack() as stack:
+        world = stack.enter_context(World())
+        if removed:
+            stack.enter_context(degraded_children())
+            stack.enter_context(looking_away())
+        tier: tiers.Tier = "landlock" if without == "namespaces" else "namespaces"
+        isolator = DegradedIsolator(tier, removed, spares=0) if removed else Isolator(tier, spares=0)
+        async with isolator:
+            harness = Harness(setup, isolator, world)
+            room = asyncio.Semaphore(AT_ONCE)
+
+            async def one(module: str, case: Case) -> None:
+                async with room:
+                    started = time.perf_counter()
+                    results[case.id] = await _run_case(harness, module, case)
+                    results[case.id]["seconds"] = round(time.perf_counter() - started, 3)
+
+            await asyncio.gather(*(one(module, case) for module, case in cases if not case.heavy))
+            for module, case in cases:
+                if case.heavy:
+                    await one(module, case)
+    return results
+
+
+def run_controls(wanted: Sequence[str]) -> dict[str, Any]:
+    """The same bodies in a plain process each, as whoever the case says. Needs root, because some need it."""
+    results: dict[str, Any] = {}
+    with World() as world:
+        for name, (module, case) in all_cases().items():
+            if case.no_control or (wanted and name not in wanted):
+                continue
+            results[name] = _control(world, module, case)
+    return results
+
+
+def _control(world: World, module: str, case: Case) -> dict[str, Any]:
+    person = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if case.control_as == "user" else []
+    given = {"module": module, "case": case.id, "world": world.values}
+    ran = subprocess.run(
+        [*person, sys.executable, str(TOOL)],
+        input=json.dumps(given).encode(),
+        capture_output=True,
+        pass_fds=(77, 78, 79),
+        timeout=CASE_S,
+        cwd="/",
+        env={**os.environ, "TOOL_SECRET": world.values["tool_secret"]},
+    )
+    try:
+        return {"value": json.loads(ran.stdout)}
+    except ValueError:
+        detail = [ran.stdout.decode("utf-8", "replace")[-500:], ran.stderr.decode("utf-8", "replace")[-2000:]]
+        return {"outcome": "control", "reason": f"exit code {ran.returncode}", "signal": None, "error": None, "detail": detail}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line."""
+    if not arguments or arguments[0] not in (*SETUPS, "control"):
+        sys.stderr.write(f"usage: python -m tests.isolate.runner {'|'.join((*SETUPS, 'control'))} [CASE...]\n")
+        return 2
+    setup, *wanted = arguments
+    results = run_controls(wanted) if setup == "control" else asyncio.run(run_setup(setup, wanted))
+    sys.stdout.write(json.dumps(results) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
