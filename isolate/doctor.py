@@ -68,7 +68,7 @@ async def _explained(layers: dict[str, tuple[str, str]], probe: bool) -> dict[st
         for name, (level, detail) in (await _probes()).items():
             if level != "FULL" or name not in found:
                 found[name] = LayerReport(level, detail)
-    return {name: found.get(name, LayerReport("MISSING", "not reached: no cage could be built")) for name in LAYERS}
+    return {name: found.get(name, LayerReport("MISSING", "not reached")) for name in LAYERS}
 
 
 async def _probes() -> dict[str, tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Runs a command on a machine that lacks something: `python tests/host/without.py userns CMD...`.
 
-userns: a seccomp filter refuses new user namespaces, as container runtimes do. landlock: the three Landlock calls answer
-ENOSYS, as on a kernel without it.
+userns: a seccomp filter refuses new user namespaces, as container runtimes do. landlock: the three Landlock
+calls answer ENOSYS, as on a kernel without it.
 """
 
 from __future__ import annotations

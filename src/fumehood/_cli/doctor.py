@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from fumehood.isolate.doctor import Examination
 
 _RANK = {"none": 0, "any": 0, "landlock": 1, "namespaces": 2}
+NOT_REACHED = "not reached"
+"""What isolate says of a layer whose turn never came; its remedy is that of the layer that failed."""
+
 _STYLE = {"FULL": None, "PARTIAL": "yellow", "MISSING": "red"}
 _TIER_WORDS = {
     "namespaces": "private namespaces, Landlock and seccomp",
@@ -51,7 +54,7 @@ def _print(out: Output, found: Examination, required: str, met: bool) -> None:
             name: {
                 "level": level,
                 "reason": why or None,
-                "remedy": _REMEDY.get(name) if level != "FULL" else None,
+                "remedy": _REMEDY.get(name) if level != "FULL" and why != NOT_REACHED else None,
             }
             for name, level, why in layers
         }
@@ -64,8 +67,8 @@ def _print(out: Output, found: Examination, required: str, met: bool) -> None:
         out.table(("layer", "level", "reason"), layers, styles=[_STYLE[row[1]] for row in layers])
         out.line()
     remedies: dict[str, list[str]] = {}
-    for name, level, _ in layers:
-        if level != "FULL" and name in _REMEDY:
+    for name, level, why in layers:
+        if name in _REMEDY and level != "FULL" and why != NOT_REACHED:
             remedies.setdefault(_REMEDY[name], []).append(name)
     if remedies:
         out.line("What to do", "bold")
