@@ -98,6 +98,8 @@ class OpenAIResponsesProvider(HttpProvider):
         stop = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}.get(str(why), "end_turn")
         blocks: list[Block] = []
         output = body["output"]
+        if not isinstance(output, list):
+            raise ValueError("output is not a list")
         for item in output:
             match item["type"]:
                 case "message":

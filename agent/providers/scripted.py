@@ -18,6 +18,7 @@ from fumehood.agent._errors import ProviderError
 from fumehood.agent._guard import guard_request
 from fumehood.agent._parts import Capabilities, Request, strip_framework_fields
 from fumehood.agent._response import Block, Reasoning, Response, ToolCall, Usage, response_of
+from fumehood.agent._seal import text_digest
 from fumehood.agent.providers._types import Chunk, ToolDelta
 from fumehood.policies.errors import ConfigError
 
@@ -116,7 +117,7 @@ class ScriptedProvider:
         blocks: list[Block] = []
         if step.get("reasoning") is not None:
             text = step["reasoning"]
-            blocks.append(Reasoning("text", self._name, text, f"script-{at}"))
+            blocks.append(Reasoning("text", self._name, text, f"script-{text_digest(text)[:16]}"))
         if step.get("text"):
             blocks.append(step["text"])
         calls = step.get("tool_calls") or []

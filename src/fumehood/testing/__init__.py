@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from fumehood.testing.agent import check_content_store, check_event_log
+from fumehood.testing.providers import check_provider
 
-__all__ = ["check_content_store", "check_event_log"]
+__all__ = ["check_content_store", "check_event_log", "check_provider"]
