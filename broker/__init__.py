@@ -5,6 +5,7 @@ from fumehood.broker._call import BrokerCall
 from fumehood.broker._decide import decide, match
 from fumehood.broker._dial import PinnedBackend
 from fumehood.broker._fetch import FetchReply, FetchRequest, FetchStream
+from fumehood.broker._inspect import can_inspect, trust_environment
 from fumehood.broker._proxy_door import proxy_environment
 from fumehood.broker._target import BadTarget, Target, parse_authority, parse_url
 from fumehood.broker._transparent import NetSockets
@@ -42,6 +43,7 @@ __all__ = [
     "Recorder",
     "Target",
     "Verdict",
+    "can_inspect",
     "decide",
     "match",
     "parse_authority",
@@ -50,4 +52,5 @@ __all__ = [
     "policy_batch",
     "policy_verdict",
     "proxy_environment",
+    "trust_environment",
 ]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fumehood.broker._addresses import Address, own_addresses
 from fumehood.broker._budget import Budgets
@@ -19,6 +20,9 @@ from fumehood.broker._call import BrokerCall
 from fumehood.broker._dial import Dialer, DialMap, client_context
 from fumehood.broker._resolver import Resolver
 from fumehood.broker._types import CallScope, EgressPolicy, Recorder
+
+if TYPE_CHECKING:
+    from fumehood.broker._inspect import InspectionAuthority
 
 OWN_ADDRESSES_FOR = (
     10.0  # seconds before the host's interfaces are read again; they change with VPNs and containers
@@ -72,6 +76,7 @@ class Broker:
         self._trust = trust
         self._tls: ssl.SSLContext | None = None
         self._own: tuple[float, frozenset[Address]] = (0.0, frozenset())
+        self._authority: InspectionAuthority | None = None
         self._calls: set[BrokerCall] = set()
 
     def __repr__(self) -> str:
@@ -97,6 +102,18 @@ class Broker:
         if self._tls is None:
             self._tls = client_context(str(self._trust) if self._trust else None)
         return self._tls
+
+    @property
+    def authority(self) -> InspectionAuthority:
+        """The authority of inspecting mode, made when first asked for. Show a child `authority.bundle()`.
+
+        Raises: ImportError without the `cryptography` package.
+        """
+        if self._authority is None:
+            from fumehood.broker._inspect import InspectionAuthority
+
+            self._authority = InspectionAuthority()
+        return self._authority
 
     def open_call(self, scope: CallScope, policy: EgressPolicy) -> BrokerCall:
         """The network of one call, which ends with `BrokerCall.close`."""

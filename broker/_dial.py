@@ -15,6 +15,7 @@ import socket
 import ssl
 import typing
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import httpcore
 
@@ -334,6 +335,16 @@ def client_context(trust: str | None = None) -> ssl.SSLContext:
     if trust is not None:
         context.load_verify_locations(trust)
     return context
+
+
+def system_bundle() -> bytes:
+    """The system's CA certificates as PEM; certifi's where the system has none."""
+    for path in (ssl.get_default_verify_paths().openssl_cafile, *_BUNDLES):
+        with contextlib.suppress(OSError):
+            return Path(path).read_bytes()
+    import certifi
+
+    return Path(certifi.where()).read_bytes()
 
 
 _BUNDLES = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from fumehood.broker._head import BadHead, RequestHead
 from fumehood.broker._target import BadTarget, Target, parse_authority, parse_url
+from fumehood.policies.rules import DEFAULT_PORTS
 
 
 def proxy_target(head: RequestHead) -> Target:
@@ -40,7 +41,7 @@ def agrees(host: str, target: Target) -> bool:
     in CONNECT).
     """
     name = target.host.in_url
-    bare = target.scheme == "tunnel" or target.port == 80
+    bare = target.scheme == "tunnel" or target.port == DEFAULT_PORTS[target.scheme]
     wanted = {f"{name}:{target.port}", *([name] if bare else [])}
     if target.scheme == "tunnel" and ":" in target.host.text:
         wanted.add(f"{target.host.text}:{target.port}")

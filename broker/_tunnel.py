@@ -12,6 +12,7 @@ Not here: how the connection reached us (_transparent.py, _proxy_door.py).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from fumehood.broker._decide import match, tunnel_rules
 from fumehood.broker._dial import DialFailed
 from fumehood.broker._hello import BadHello, Hello, looks_like_tls, read_hello
 from fumehood.broker._http_door import Place, serve_http
+from fumehood.broker._inspect import ChildTls, can_inspect
 from fumehood.broker._refusal import looks_like_http, raw_refusal, send_and_close
 from fumehood.broker._relay import Relay
 from fumehood.broker._target import Target
@@ -139,10 +141,32 @@ class _Tunnel:
         wrong = check_server_name(rule, self._target, hello.server_name)
         if wrong is not None:
             raise await self._no("server-name", wrong)
-        if rule is not None and rule.is_limited and rule.scheme == "any" and not rule.inspect:
+        if rule is not None and rule.inspect:
+            await self._inspect()
+            return
+        if rule is not None and rule.is_limited and rule.scheme == "any":
             reason = "method" if rule.methods is not None else "path" if rule.paths else "scheme"
             raise await self._no(reason, "the entry limits what TLS hides; add +inspect, or use ctx.fetch")
         await self._relay(rule)
+
+    async def _inspect(self) -> None:
+        """End the child's TLS here and serve what is inside message by message."""
+        if not can_inspect():
+            raise await self._no(
+                "scheme", "+inspect needs the `cryptography` package, which is not installed"
+            )
+        stream = ChildTls(self._child, self._call.broker.authority.context(self._target.host))
+        try:
+            await stream.handshake()
+        except (OSError, TimeoutError) as error:
+            raise await self._no(
+                "upstream", f"the client did not take the inspecting certificate: {error}"
+            ) from error
+        self._call.finished(self._permit)
+        await serve_http(self._call, stream, Place(self._door, replace(self._target, scheme="https")))
+        with contextlib.suppress(OSError):
+            await stream.finish()
+        await send_and_close(self._child.sock, b"")
 
     async def _hello(self, data: bytes) -> Hello:
         while (hello := read_hello(data)) is None:

@@ -1,0 +1,142 @@
+"""Inspecting mode: methods, paths and secrets inside TLS, for clients that only know a CA bundle."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from pathlib import Path
+
+import anyio
+import pytest
+
+from fumehood.broker import trust_environment
+from fumehood.broker._inspect import InspectionAuthority
+from fumehood.policies.names import canonical_host
+from fumehood.testing.http import Reply, Seen
+from tests.broker.netns import Namespace
+from tests.broker.test_transparent import caged
+from tests.broker.world import PUBLIC, World, rules
+
+pytestmark = pytest.mark.anyio
+
+
+def trusting(namespace: Namespace, authority: InspectionAuthority, tmp_path: Path) -> None:
+    """Show the child the authority's bundle, as the host does."""
+    (tmp_path / "bundle.pem").write_bytes(authority.bundle())
+    namespace.env.update(trust_environment(str(tmp_path / "bundle.pem")))
+
+
+@pytest.mark.promise("broker:inspection-enforces-inside-tls")
+async def test_methods_paths_and_secrets_hold_inside_tls(world: World, tmp_path: Path) -> None:
+    def answer(seen: Seen) -> Reply:
+        return Reply(
+            200,
+            f"{seen.method} {seen.target} {seen.header('authorization')}".encode(),
+            (("X-Echo", seen.header("authorization") or ""),),
+        )
+
+    server = world.serve(443, answer, tls=True)
+    world.name({"*": [PUBLIC]})
+    async with caged(world, "GET https://api.example.com/v1/ +inspect +ws", "https://other.example.com") as (
+        call,
+        namespace,
+    ):
+        secret = {
+            "host": "api.example.com",
+            "methods": ["GET"],
+            "paths": ["/v1/"],
+            "inspect": True,
+            "secret": {"header": "Authorization", "value": "Bearer {TOKEN}"},
+        }
+        call.update_policy(type(call.policy)(allow=rules(secret, "https://other.example.com"), owner="tool"))
+        call.broker.secrets = {"TOKEN": "s3cret-value"}.__getitem__
+        trusting(namespace, call.broker.authority, tmp_path)
+        fine = await namespace.run(
+            "curl", "-sS", "-i", "-H", "Authorization: Bearer mine", "https://api.example.com/v1/x"
+        )
+        assert fine.out.startswith("HTTP/1.1 200 OK") and "s3cret-value" not in fine.out
+        assert "GET /v1/x Bearer ************" in fine.out and "X-Echo: Bearer ************" in fine.out
+        for argv, reason in (
+            (("https://api.example.com/v2",), "path"),
+            (("-X", "POST", "https://api.example.com/v1/x"), "method"),
+        ):
+            done = await namespace.run("curl", "-sS", "-i", *argv)
+            assert done.out.startswith(f"HTTP/1.1 403 EGRESS_DENIED {reason}"), done
+        other = await namespace.run(
+            "curl", "-sS", "https://other.example.com/", env={"CURL_CA_BUNDLE": str(world.trust)}
+        )
+        assert other.code == 0, "an entry without +inspect shows the host's own certificate"
+        python = await namespace.python(
+            "import urllib.request as u; print(u.urlopen('https://api.example.com/v1/y').status)"
+        )
+        assert python.out.strip() == "200", python
+    sent = [(seen.target, seen.header("authorization")) for seen in server.seen]
+    assert sent == [("/v1/x", "Bearer s3cret-value"), ("/", None), ("/v1/y", "Bearer s3cret-value")]
+    assert "s3cret-value" not in json.dumps(world.journal.events)
+
+
+async def test_an_upstream_that_cannot_prove_its_name_is_a_502_and_not_passed_off_as_good(
+    world: World, tmp_path: Path
+) -> None:
+    from fumehood.testing.http import HttpServer
+
+    with HttpServer(tls=world.authority.context("wrong.example.com")) as server:
+        world.ports[443] = server
+        world.name({"*": [PUBLIC]})
+        async with caged(world, "https://api.example.com +inspect") as (call, namespace):
+            trusting(namespace, call.broker.authority, tmp_path)
+            done = await namespace.run("curl", "-sS", "-i", "https://api.example.com/")
+            assert done.out.startswith("HTTP/1.1 502 EGRESS_FAILED upstream"), done
+        assert server.seen == []
+
+
+async def test_a_client_that_does_not_trust_the_authority_is_told_by_its_own_tls(world: World) -> None:
+    server = world.serve(443, tls=True)
+    world.name({"*": [PUBLIC]})
+    async with caged(world, "https://api.example.com +inspect") as (call, namespace):
+        done = await namespace.run("curl", "-sS", "https://api.example.com/")
+        assert done.code == 60
+    assert server.connections == 0
+
+
+def test_a_leaf_is_for_one_host_and_the_authority_signs_nothing_else(tmp_path: Path) -> None:
+    authority = InspectionAuthority()
+    first = authority.context(canonical_host("a.example"))
+    assert authority.context(canonical_host("a.example")) is first
+    client = ssl.create_default_context(cadata=authority.pem.decode())
+    for host, name, good in (
+        ("a.example", "a.example", True),
+        ("a.example", "b.example", False),
+        ("192.0.2.1", "192.0.2.1", True),
+        ("[2606::1]", "2606::1", True),
+    ):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        asking = client.wrap_bio(incoming, outgoing, server_hostname=name)
+        answering = authority.context(canonical_host(host)).wrap_bio(outgoing, incoming, server_side=True)
+        try:
+            for _ in range(4):
+                for side in (asking, answering):
+                    try:
+                        side.do_handshake()
+                    except ssl.SSLWantReadError:
+                        pass
+            assert good
+        except ssl.SSLCertVerificationError:
+            assert not good
+    assert authority.bundle().endswith(authority.pem) and authority.bundle().count(b"BEGIN CERTIFICATE") > 1
+    assert b"PRIVATE" not in authority.bundle()
+
+
+async def test_an_inspected_connection_carries_bodies_both_ways(world: World, tmp_path: Path) -> None:
+    world.serve(443, lambda seen: Reply(200, seen.body[::-1]), tls=True)
+    world.name({"*": [PUBLIC]})
+    code = """
+import urllib.request as u, os
+body = os.urandom(3_000_000)
+print(u.urlopen(u.Request("https://api.example.com/", body)).read() == body[::-1])
+"""
+    async with caged(world, "https://api.example.com +inspect") as (call, namespace):
+        trusting(namespace, call.broker.authority, tmp_path)
+        with anyio.fail_after(30):
+            done = await namespace.python(code)
+    assert done.out.strip() == "True", done
