@@ -1,8 +1,9 @@
 """Layer `cgroup-limits`: a group per call for memory and processes, where the host may make one (root;
 version 2 with controllers, or 1).
 
-A group is made fresh and never used again: after `cgroup.kill` Linux kills whatever is born into it. Counters
-say what happened, so a kill for memory is told apart from every other SIGKILL. Sources: cgroups(7),
+An emptied group serves a later call: making and removing one costs more than everything else a call does to
+it. `cgroup.kill` is never written, since Linux kills whatever is born into such a group. Counters say what
+happened, so a kill for memory is told apart from every other SIGKILL. Sources: cgroups(7),
 Documentation/admin-guide/cgroup-v1/memory.rst.
 """
 
@@ -18,26 +19,29 @@ from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "fumehood-"
+_KEPT = 16  # empty groups kept for each pair of limits
 _REMOVE_TRIES = 50  # rmdir answers EBUSY for some milliseconds after the last process died
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a group counted: kills for memory, forks refused, peak memory in bytes (None where the kernel
-    keeps none).
-    """
+    """What a group counted: kills for memory, forks refused."""
 
     memory_kills: int = 0
     refused_forks: int = 0
-    peak_bytes: int | None = None
-    cpu_s: float | None = None
 
 
 class Groups:
-    """This host's groups. `available` is "" when they can be made, else the reason."""
+    """This host's groups. `available` is "" when they can be made, else the reason.
 
-    def __init__(self, name: str | None = None) -> None:
+    count_processes: also a group for processes on version 1. Where each call has a user namespace of its own,
+    RLIMIT_NPROC counts the call alone, and a second hierarchy would only cost.
+    """
+
+    def __init__(self, name: str | None = None, *, count_processes: bool = False) -> None:
         self._name = name or f"{_PREFIX}{os.getpid()}"
+        self._controllers = ("memory", "pids") if count_processes else ("memory",)
+        self._free: dict[tuple[int, int], list[Group]] = {}
         self._numbers = itertools.count()
         self._version = 0
         self._parents: dict[str, Path] = {}
@@ -59,7 +63,7 @@ class Groups:
                 (parent / "cgroup.subtree_control").write_text("+memory +pids")
                 self._parents = {"all": parent}
                 return ""
-            for controller in ("memory", "pids"):
+            for controller in self._controllers:
                 own = _own_group(controller)
                 if own is None:
                     return f"the {controller} controller is not mounted"
@@ -76,17 +80,32 @@ class Groups:
         """The parents of this host's groups."""
         return [str(parent) for parent in self._parents.values()] if self.available == "" else []
 
-    def create(self, memory: int, processes: int) -> Group:
-        """A fresh group with its limits set. Raises OSError."""
+    def take(self, memory: int, processes: int) -> Group:
+        """An empty group with these limits, kept from an earlier call or made now. Raises OSError."""
+        kept = self._free.get((memory, processes))
+        if kept:
+            return kept.pop()
         number = next(self._numbers)
         folders = {key: parent / str(number) for key, parent in self._parents.items()}
-        group = Group(self._version, folders)
+        group = Group(self._version, folders, (memory, processes))
         try:
             group.prepare(memory, processes)
         except OSError:
             group.remove()
             raise
         return group
+
+    def give_back(self, group: Group) -> None:
+        """Keep an empty group for a later call with the same limits, or remove it.
+
+        Counters only ever rise, so the next call counts from where this one ended.
+        """
+        kept = self._free.setdefault(group.limits, [])
+        if len(kept) < _KEPT and group.empty():
+            group.count_from_here()
+            kept.append(group)
+        else:
+            group.remove()
 
     def close(self) -> None:
         """Remove this host's parents; their groups are gone by now."""
@@ -101,8 +120,10 @@ class Groups:
 class Group:
     """One call's group."""
 
-    def __init__(self, version: int, folders: dict[str, Path]) -> None:
+    def __init__(self, version: int, folders: dict[str, Path], limits: tuple[int, int]) -> None:
         self._version, self._folders = version, folders
+        self.limits = limits
+        self._before = Counters()
 
     def prepare(self, memory: int, processes: int) -> None:
         """Make the folders and set the limits; memory without swap is set first, version 1 wants it so."""
@@ -119,7 +140,16 @@ class Group:
         (self._folders["memory"] / "memory.limit_in_bytes").write_text(str(memory))
         with contextlib.suppress(OSError):
             (self._folders["memory"] / "memory.memsw.limit_in_bytes").write_text(str(memory))
-        (self._folders["pids"] / "pids.max").write_text(str(processes))
+        if "pids" in self._folders:
+            (self._folders["pids"] / "pids.max").write_text(str(processes))
+
+    def empty(self) -> bool:
+        """Whether no process is in it."""
+        return not any((folder / "cgroup.procs").read_text() for folder in self._folders.values())
+
+    def count_from_here(self) -> None:
+        """What was counted so far belongs to an earlier call."""
+        self._before = self._counted()
 
     def attach(self, pid: int) -> None:
         """Move a process in; what it forks follows it. Raises OSError when it is gone."""
@@ -127,33 +157,19 @@ class Group:
             (folder / "cgroup.procs").write_text(str(pid))
 
     def counters(self) -> Counters:
-        """What the kernel counted so far."""
-        if self._version == 2:
-            folder = self._folders["all"]
-            return Counters(
-                _field(folder / "memory.events", "oom_kill"),
-                _field(folder / "pids.events", "max"),
-                _number(folder / "memory.peak"),
-            )
-        memory, pids = self._folders["memory"], self._folders["pids"]
+        """What the kernel counted during this call."""
+        now = self._counted()
         return Counters(
-            _field(memory / "memory.oom_control", "oom_kill"),
-            _field(pids / "pids.events", "max"),
-            _number(memory / "memory.max_usage_in_bytes"),
+            now.memory_kills - self._before.memory_kills, now.refused_forks - self._before.refused_forks
         )
 
-    def try_remove(self) -> bool:
-        """Remove the folders if the kernel has let go of the dead already; False when it has not."""
-        try:
-            for folder in self._folders.values():
-                folder.rmdir()
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
-            return False
-        return True
+    def _counted(self) -> Counters:
+        if self._version == 2:
+            folder = self._folders["all"]
+            killed = _field(folder / "memory.events", "oom_kill")
+            return Counters(killed, _field(folder / "pids.events", "max"))
+        refused = _field(self._folders["pids"] / "pids.events", "max") if "pids" in self._folders else 0
+        return Counters(_field(self._folders["memory"] / "memory.oom_control", "oom_kill"), refused)
 
     def remove(self) -> None:
         """Remove the folders; waits a moment for the kernel to let go of the dead."""
@@ -193,9 +209,3 @@ def _field(path: Path, name: str) -> int:
         pass
     return 0
 
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None

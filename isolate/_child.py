@@ -66,6 +66,7 @@ class Child:
         self.violations: dict[str, int] = {}
         self._listener: Listener | None = None
         self.group: Group | None = None
+        self._groups: Groups | None = None
         self.pid = -1
         self.stdin: int | None = None
         self.stdout: int | None = None
@@ -199,7 +200,8 @@ class Child:
         self.layers["fds"] = self.layers["environment"] = ("FULL", "")
 
     def _join_group(self, groups: Groups, memory: int, processes: int) -> None:
-        self.group = groups.create(memory, processes)
+        self._groups = groups
+        self.group = groups.take(memory, processes)
         self.group.attach(self.pid)
 
     async def _receive_fds(self) -> list[int]:
@@ -398,5 +400,5 @@ class Child:
             await asyncio.to_thread(self._scratch.remove, folder)
         if self.group is not None:
             group, self.group = self.group, None
-            if not group.try_remove():
-                await asyncio.to_thread(group.remove)
+            assert self._groups is not None
+            await asyncio.to_thread(self._groups.give_back, group)

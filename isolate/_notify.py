@@ -12,6 +12,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import select
 import struct
 from collections.abc import Callable
 
@@ -38,7 +39,7 @@ class Listener:
         try:
             fcntl.ioctl(self._fd, _RECEIVE, buffer)
         except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EINTR, errno.ENOENT):
+            if error.errno not in (errno.EAGAIN, errno.EINTR, errno.ENOENT) or self._nobody_left():
                 self.close()
             return  # ENOENT: the caller was killed before we looked
         identity, _, _, number, *_ = _NOTIFICATION.unpack(buffer)
@@ -50,6 +51,12 @@ class Listener:
         self._left -= 1
         if self._left == 0:
             self.close()
+
+    def _nobody_left(self) -> bool:
+        """Whether every process under the filter has ended: the descriptor stays readable for ever then."""
+        poll = select.poll()
+        poll.register(self._fd, 0)
+        return any(event & select.POLLHUP for _, event in poll.poll(0))
 
     def close(self) -> None:
         """Stop listening; the kernel refuses with ENOSYS from now on."""

@@ -82,7 +82,7 @@ class Isolator:
         self.tier = tier
         self._machine = machine or Machine.read()
         self._spares = min(spares, MAX_SPARES)
-        self._groups = Groups()
+        self._groups = Groups(count_processes=tier != "namespaces")
         self._scratch = Scratch() if tier != "namespaces" else None
         folders = [str(self._scratch.root)] if self._scratch is not None else []
         self._janitor = Janitor(self._machine.executable, self._groups.folders, folders)
