@@ -1,0 +1,276 @@
+"""Running one Python program in a fresh instance of the CPython component.
+
+Guarantees: every import of the component is a trap; then three functions of ours and four of WASI are put
+back: no directories, no environment, no arguments, random bytes that come from the script's seed. The
+clock is ours and only when granted. Before editing: host functions of a component may raise nothing but
+WasmtimeError; anything else travels in a slot shared by threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import random
+import threading
+import time
+from ctypes import c_void_p
+from typing import Any
+
+import wasmtime
+from wasmtime import component
+
+from fumehood.sandbox.child import _capi
+from fumehood.sandbox.child._job import CALL, FETCH, End, Engine, Failure, Job, Port, Stop, Transport
+
+MAX_RANDOM = 1 << 20  # bytes per call of what the guest's own libraries may draw
+NOT_GRANTED = "the script used something that this sandbox does not have"
+_TRAPS = {
+    wasmtime.TrapCode.STACK_OVERFLOW: "stack",
+    wasmtime.TrapCode.INTERRUPT: "timeout",
+    wasmtime.TrapCode.OUT_OF_FUEL: "cpu",
+}
+
+
+class PyInstance(_capi.Guest):
+    """A store with the component in it, and what its script has said so far."""
+
+    def __init__(self, engine: CPython, job: Job) -> None:
+        super().__init__()
+        self.port: Port | None = None
+        self.clock = job.clock
+        self.asked = 0
+        self.error: str | None = None
+        self.random = random.Random(job.seed)
+        self.store = wasmtime.Store(engine.engine)
+        self.store.set_limits(memory_size=job.limits.memory, table_elements=100_000)
+        if job.limits.fuel is not None:
+            self.store.set_fuel(job.limits.fuel)
+        _capi.watch_epoch(ctypes.cast(self.store.ptr(), c_void_p).value, self.store)
+        instance = engine.linker.instantiate(self.store, engine.component)
+        function = instance.get_func(self.store, "run")
+        assert function is not None
+        self.run_function = function
+
+    def should_stop(self) -> str | None:
+        """The deadline, or the host's wish."""
+        return None if self.port is None else self.port.should_stop()
+
+    def close(self) -> None:
+        """Free the store; nothing of the guest runs any more."""
+        self.store.close()
+
+
+class CPython:
+    """The engine of one process."""
+
+    def __init__(self, engine: wasmtime.Engine, compiled: component.Component) -> None:
+        self.engine = engine
+        self.component = compiled
+        self.ticker = _capi.Ticker(engine)
+        self.linker = component.Linker(engine)
+        self.linker.define_unknown_imports_as_traps(compiled)
+        self.linker.allow_shadowing = True
+        self._sessions: dict[str, PyInstance] = {}
+        self._lock = threading.Lock()
+        with self.linker.root() as root:
+            root.add_func("call", _call)
+            root.add_func("emit", _emit)
+            root.add_func("now", _now)
+            version = "@0.2.9"
+            for name, functions in (
+                ("wasi:filesystem/preopens", {"get-directories": lambda _store: []}),
+                (
+                    "wasi:cli/environment",
+                    {"get-environment": lambda _store: [], "get-arguments": lambda _store: []},
+                ),
+                ("wasi:random/random", {"get-random-bytes": _random_bytes}),
+            ):
+                with root.add_instance(name + version) as place:
+                    for function, body in functions.items():
+                        place.add_func(function, body)
+
+    def run(self, job: Job, transport: Transport) -> End:
+        """Run one script to its end. Never raises for what a script does."""
+        started, cpu = time.perf_counter(), time.thread_time()
+        port = Port(job, transport)
+        instance: PyInstance | None = None
+        with _capi.entered(self.ticker) as scope:
+            try:
+                instance = self._open(job)
+                scope.set(instance)
+                instance.port = port
+                end = _ending(
+                    instance.run_function(
+                        instance.store, job.code.encode("utf-8", "replace").decode(), _config(job)
+                    ),
+                    port,
+                )
+            except wasmtime.Trap as trap:
+                end = _from_trap(trap, instance)
+            except wasmtime.WasmtimeError as error:
+                end = _from_error(error, instance)
+            except Stop as stop:
+                end = End("limit", stop.reason)
+        end.usage["wall_ms"] = (time.perf_counter() - started) * 1e3
+        end.usage["cpu_ms"] = (time.thread_time() - cpu) * 1e3
+        if instance is not None:
+            if job.limits.fuel is not None:
+                with contextlib.suppress(wasmtime.WasmtimeError):
+                    end.usage["fuel"] = job.limits.fuel - instance.store.get_fuel()
+            # Only what came back by itself may be entered again; after a trap CPython's state is anyone's
+            # guess.
+            if job.session is not None and end.outcome in ("ok", "tool_error") and instance.error is None:
+                instance.port = None
+                with self._lock:
+                    self._sessions[job.session] = instance
+            else:
+                end.session_lost = job.session is not None
+                instance.close()
+        return end
+
+    def _open(self, job: Job) -> PyInstance:
+        if job.session is not None:
+            with self._lock:
+                kept = self._sessions.pop(job.session, None)
+            if kept is not None:
+                kept.stop_reason, kept.clock, kept.asked = None, job.clock, 0
+                kept.store.set_epoch_deadline(_capi.FIRST_LOOK)
+                if job.limits.fuel is not None:
+                    kept.store.set_fuel(job.limits.fuel)
+                return kept
+        return PyInstance(self, job)
+
+    def forget(self, session: str) -> None:
+        """End a session and free its memory."""
+        with self._lock:
+            kept = self._sessions.pop(session, None)
+        if kept is not None:
+            kept.close()
+
+
+def load(fd: int, *, fuel: bool, meta: dict[str, Any]) -> Engine:
+    """The engine from a compiled component in `fd`."""
+    from fumehood.sandbox.child._worker import read_module
+
+    engine = wasmtime.Engine(_capi.make_config(fuel=fuel))
+    compiled = read_module(
+        fd,
+        lambda path: component.Component.deserialize_file(engine, path),
+        lambda data: component.Component.deserialize(engine, data),
+    )
+    return CPython(engine, compiled)
+
+
+def _current() -> tuple[PyInstance, Port]:
+    instance = _capi.current()
+    if not isinstance(instance, PyInstance) or instance.port is None:
+        raise wasmtime.WasmtimeError("no script is running")
+    return instance, instance.port
+
+
+def _stop(instance: PyInstance, reason: str) -> wasmtime.WasmtimeError:
+    instance.stop_reason = reason
+    return wasmtime.WasmtimeError(reason)
+
+
+def _call(_store: object, name: str, args: str, fetch: bool) -> component.Variant:
+    instance, port = _current()
+    try:
+        raw = args.encode()
+        port.check_question(len(raw))
+        instance.asked += 1
+        sentence = port.ask(instance.asked, FETCH if fetch else CALL, name, raw)
+        if sentence is not None:
+            return component.Variant("err", json.dumps({"message": sentence, "reason": "unknown-tool"}))
+        _, ok, value = port.answer()
+    except Stop as stop:
+        raise _stop(instance, stop.reason) from None
+    except (OSError, EOFError, ValueError, KeyError):
+        raise _stop(instance, "cancelled") from None  # the host is gone; nobody will read the result
+    return component.Variant("ok" if ok else "err", value.decode("utf-8", "replace"))
+
+
+def _emit(_store: object, stream: int, text: str) -> None:
+    instance, port = _current()
+    raw = text.encode("utf-8", "replace")
+    allowed = port.take_output(len(raw))
+    try:
+        if allowed:
+            port.output(1 if stream else 0, raw[:allowed])
+    except OSError:
+        raise _stop(instance, "cancelled") from None
+    if allowed < len(raw):
+        raise _stop(instance, "output")
+
+
+def _now(_store: object) -> float | None:
+    instance, _ = _current()
+    return time.time() if instance.clock else None
+
+
+def _random_bytes(_store: object, size: int) -> bytes:
+    instance = _capi.current()
+    if size > MAX_RANDOM or not isinstance(instance, PyInstance):
+        raise wasmtime.WasmtimeError("too many random bytes")
+    return instance.random.randbytes(size)
+
+
+def _config(job: Job) -> str:
+    return json.dumps(
+        {
+            "seed": job.seed,
+            "input": job.input_json,
+            "tools": job.tools,
+            "fetch": job.fetch,
+            "session": job.session is not None,
+        }
+    )
+
+
+def _ending(answer: str, port: Port) -> End:
+    if answer[:1] == "O":
+        raw = answer[1:].encode("utf-8", "surrogatepass")
+        if port.take_output(len(raw)) < len(raw):
+            raise Stop("output")
+        return End("ok", value=raw)
+    said = json.loads(answer[1:])
+    if answer[:1] == "M":
+        return End("limit", "memory")
+    return End(
+        "tool_error",
+        failure=Failure(said["type"], said["message"], said["line"], said["column"], said["trace"]),
+    )
+
+
+def _from_trap(trap: wasmtime.Trap, instance: PyInstance | None) -> End:
+    if instance is not None:
+        instance.error = "trap"
+        if instance.stop_reason is not None:
+            return End("limit", instance.stop_reason)
+    code = trap.trap_code
+    if code in _TRAPS:
+        return End("limit", _TRAPS[code])
+    return _unexplained(str(trap))
+
+
+def _from_error(error: wasmtime.WasmtimeError, instance: PyInstance | None) -> End:
+    if instance is not None:
+        instance.error = "error"
+        if instance.stop_reason is not None:
+            return End("limit", instance.stop_reason)
+    text = str(error)
+    for code, reason in (
+        ("call stack exhausted", "stack"),
+        ("interrupt", "timeout"),
+        ("all fuel consumed", "cpu"),
+    ):
+        if code in text:
+            return End("limit", reason)
+    if instance is None and "memory" in text:
+        return End("limit", "memory", detail="the memory limit is smaller than the engine itself")
+    return _unexplained(text)
+
+
+def _unexplained(text: str) -> End:
+    return End("tool_error", failure=Failure("NotGranted", NOT_GRANTED), detail=text[:1000])
