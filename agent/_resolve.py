@@ -143,7 +143,9 @@ async def _fetch_all(
     wanted: Mapping[str, _Wanted], resolver: ContentResolver, context: ResolveContext, max_total: int
 ) -> dict[str, _Outcome]:
     left = max_total
-    signal = context.signal
+    # A signal of its own for every request: a context may be used for several, and one that gave up must not
+    # end the next. The caller's own signal stops the queue as well.
+    signal = asyncio.Event()
     outcomes: dict[str, _Outcome] = {}
     queue = list(wanted.values())
     queue.reverse()
@@ -158,7 +160,7 @@ async def _fetch_all(
                     f"it declares {size} bytes; at most {max_total} are resolved for one request"
                 )
                 continue
-            if signal.is_set():
+            if signal.is_set() or context.signal.is_set():
                 outcomes[address] = f"the request's {max_total} bytes are used up"
                 continue
             asked = replace(context, origin=item.origin, max_bytes=left, signal=signal)
