@@ -5,8 +5,10 @@ from fumehood.broker._call import BrokerCall
 from fumehood.broker._decide import decide, match
 from fumehood.broker._dial import PinnedBackend
 from fumehood.broker._fetch import FetchReply, FetchRequest, FetchStream
+from fumehood.broker._import import Imported, import_policy
 from fumehood.broker._inspect import can_inspect, trust_environment
 from fumehood.broker._proxy_door import proxy_environment
+from fumehood.broker._suggest import Suggestion, suggest, suggestions_toml
 from fumehood.broker._target import BadTarget, Target, parse_authority, parse_url
 from fumehood.broker._transparent import NetSockets
 from fumehood.broker._types import (
@@ -36,15 +38,18 @@ __all__ = [
     "FetchReply",
     "FetchRequest",
     "FetchStream",
+    "Imported",
     "Limits",
     "Match",
     "NetSockets",
     "PinnedBackend",
     "Recorder",
+    "Suggestion",
     "Target",
     "Verdict",
     "can_inspect",
     "decide",
+    "import_policy",
     "match",
     "parse_authority",
     "parse_resolve",
@@ -52,5 +57,7 @@ __all__ = [
     "policy_batch",
     "policy_verdict",
     "proxy_environment",
+    "suggest",
+    "suggestions_toml",
     "trust_environment",
 ]

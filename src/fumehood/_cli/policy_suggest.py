@@ -1,0 +1,46 @@
+"""`fumehood policy suggest`: the entries that audit mode would need, from the event log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from fumehood._cli._output import Output
+from fumehood._cli._settings import Settings, pass_settings
+
+
+@click.command()
+@click.option("--tool", metavar="NAME", help="Only this tool.")
+@pass_settings
+def suggest(settings: Settings, tool: str | None) -> None:
+    """Print the smallest egress entries that would have allowed what audit mode saw, with counts, as TOML."""
+    from fumehood.broker import suggest as suggestions
+    from fumehood.broker import suggestions_toml
+
+    found = [one for one in suggestions(_rows(settings.log_path())) if tool is None or one.tool == tool]
+    out = Output(settings)
+    if settings.format == "json":
+        out.json(
+            [
+                {"tool": one.tool, "rule": one.rule, "count": one.count, "note": one.note or None}
+                for one in found
+            ]
+        )
+    else:
+        out.value(suggestions_toml(found))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    from fumehood.agent import EventLog
+
+    if not path.exists():
+        return
+    log = EventLog(path)
+    try:
+        for event in log.events():
+            if event.kind.startswith("EGRESS_") and isinstance(event.data, dict):
+                yield event.kind, event.data
+    finally:
+        log.close()
