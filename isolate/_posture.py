@@ -7,6 +7,7 @@ the keyring) is taken from our own runtime's report, which was made before any t
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Posture:
 def look(pid: int) -> Posture:
     """Read /proc/PID of a child. Raises OSError when it is gone."""
     status = _status(pid)
-    ours = {layer: os.readlink(f"/proc/self/ns/{name}") for layer, name in _NAMESPACES.items()}
+    ours = _our_namespaces(os.getpid())
     own = frozenset(
         layer for layer, name in _NAMESPACES.items() if os.readlink(f"/proc/{pid}/ns/{name}") != ours[layer]
     )
@@ -56,6 +57,12 @@ def look(pid: int) -> Posture:
         uid=int(status["Uid"].split()[0]),
         environment=environment,
     )
+
+
+@functools.cache
+def _our_namespaces(pid: int) -> dict[str, str]:
+    """The host's own; it never changes them. pid: a forked host is another one."""
+    return {layer: os.readlink(f"/proc/{pid}/ns/{name}") for layer, name in _NAMESPACES.items()}
 
 
 def faults(seen: Posture, plan: Mapping[str, Any]) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """One call, from the frame that starts it to the last process reaped.
 
 Three things run beside each other: the child's messages are served in order, its two output streams are
-drained, and the clock runs. Whatever ends first, the tree is killed, seen to be gone, and the verdict is made
-from what the host saw (`_outcome`).
+captured, and the clock runs. Whatever ends first, the tree is killed, and the verdict is made from what the
+host saw (`_outcome`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fumehood.isolate import _watch
+from fumehood.isolate._capture import Capture
 from fumehood.isolate._child import Child, Message, OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import Seen, Verdict, judge
 from fumehood.isolate._spec import CallFrame, ToolSpec
-from fumehood.isolate._zygote import readable
 
-_READ = 65536
+_EVER = 1e8  # seconds; a limit above is none, and more than the event loop takes
 _REQUESTS_AT_ONCE = 64
 _HELD_AT_ONCE = 16 << 20
 """Bytes of unanswered requests; with more of them the child is not read on, so that its requests cannot
@@ -97,85 +97,76 @@ class Session:
         self._child, self._spec, self._call, self._services = child, spec, call, services
         self._seen = Seen()
         self._events: list[tuple[str, Any]] = []
-        self._streams = {"stdout": bytearray(), "stderr": bytearray()}
-        self._cut = {"stdout": False, "stderr": False}
-        self._at_end = {"stdout": False, "stderr": False}
+        self._capture = Capture(child.stdout, child.stderr, self._room_for)
         self._figures: tuple[float, int] | None = None
         self._used = 0
-        self._stop = asyncio.Event()
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._requests: set[asyncio.Task[None]] = set()
         self._held = 0
 
     async def run(self) -> Ended:
         """Run the call to its end. Cancelling it kills the child."""
-        child, started, keep = self._child, time.perf_counter(), False
+        child, limits = self._child, self._spec.limits
+        loop, started, keep = asyncio.get_running_loop(), time.perf_counter(), False
         before = child.figures() if self._spec.reuse else None
-        child.accept_frames_up_to(self._spec.limits.output + _FRAME_SLACK)
-        drains = [
-            asyncio.create_task(self._drain(name))
-            for name in ("stdout", "stderr")
-            if getattr(child, name) is not None
-        ]
-        work = [
-            asyncio.create_task(self._serve()),
-            asyncio.create_task(
-                _watch.watch(child, self._spec.limits, self._limit_hit, before[0] if before else 0.0)
-            ),
-        ]
+        child.accept_frames_up_to(limits.output + _FRAME_SLACK)
+        self._capture.start()
+        watch = _watch.Watch(child, limits, self._limit_hit, before[0] if before else 0.0)
+        clock = (
+            loop.call_later(limits.timeout_s, self._limit_hit, "timeout")
+            if limits.timeout_s < _EVER
+            else None
+        )
+        serving = asyncio.create_task(self._serve())
+        serving.add_done_callback(self._finish)
+        figures = None
         try:
-            await self._wait(work)
+            await self._over
             wall = time.perf_counter() - started
-            returned = (
-                self._seen.stopped is None
-                and self._seen.said is not None
-                and self._seen.said["t"] == "result"
-            )
-            figures = child.figures() if returned else None
-            keep = returned and self._spec.reuse
-            if not returned:
+            said = self._seen.said
+            if self._seen.stopped is None and said is not None and said["t"] == "result":
+                figures = child.figures()
+                keep = figures is not None and self._spec.reuse
+            else:
                 self._look_before_the_end()
         finally:
             if not keep:
                 child.kill()
-            for task in (*work, *self._requests):
-                task.cancel()
-            await asyncio.gather(*work, *self._requests, return_exceptions=True)
+            watch.stop()
+            clock.cancel()
+            await self._end_of(serving)
         if figures is not None:
             # SIGKILL is sent: nothing of the tool runs any more. The caller need not wait until the kernel
             # has taken it apart.
-            self._drain_what_is_there()
+            self._capture.take_what_is_there()
             self._figures = (figures[0] - (before[0] if before else 0.0), figures[1])
         else:
             self._seen.exit = await child.ended()
+            await self._capture.to_the_end()
             if child.group is not None:
                 self._seen.counters = child.group.counters()
-        for task in drains if figures is not None else ():
-            task.cancel()
-        await asyncio.gather(*drains, return_exceptions=True)
+        self._capture.stop()
         return self._ended(wall)
 
-    def _drain_what_is_there(self) -> None:
-        """Whatever the tool printed before it returned is in the pipes by now."""
-        for name in self._streams:
-            while (fd := getattr(self._child, name)) is not None and self._read_once(name, fd):
-                pass
-
-    async def _wait(self, work: list[asyncio.Task[None]]) -> None:
-        stop = asyncio.create_task(self._stop.wait())
-        try:
-            async with asyncio.timeout(self._spec.limits.timeout_s):
-                await asyncio.wait([work[0], stop], return_when=asyncio.FIRST_COMPLETED)
-        except TimeoutError:
-            self._limit_hit("timeout")
-        finally:
-            stop.cancel()
-        if work[0].done() and not work[0].cancelled() and (error := work[0].exception()) is not None:
+    async def _end_of(self, serving: asyncio.Task[None]) -> None:
+        """Nothing of this call runs on in the host; a fault of the host's own is raised."""
+        running = [task for task in (serving, *self._requests) if not task.done()]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.gather(*running, return_exceptions=True)
+        if not serving.cancelled() and (error := serving.exception()) is not None:
+            self._capture.stop()
             raise error
+
+    def _finish(self, _: object = None) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
 
     def _limit_hit(self, reason: str) -> None:
         if self._seen.stopped is None and self._seen.said is None:
             self._seen.stopped = reason
-        self._stop.set()
+        self._finish()
 
     def _look_before_the_end(self) -> None:
         said = self._seen.said
@@ -192,7 +183,7 @@ class Session:
         feeding = asyncio.create_task(self._feed_stdin()) if self._spec.kind == "command" else None
         await child.begin(self._spec, call)
         try:
-            while self._seen.said is None and not self._stop.is_set():
+            while self._seen.said is None and not self._over.done():
                 await self._one_message()
         except OutputTooLong:
             self._limit_hit("output")
@@ -264,7 +255,7 @@ class Session:
         self._held -= held
         if not task.cancelled() and (error := task.exception()) is not None:
             self._seen.protocol_fault = f"a request could not be served: {error}"
-            self._stop.set()
+            self._finish()
 
     async def _finish_requests(self) -> None:
         """A result ends the call; requests that the tool did not wait for are dropped, not left running."""
@@ -282,31 +273,10 @@ class Session:
             return False
         return True
 
-    async def _drain(self, name: str) -> None:
-        fd = getattr(self._child, name)
-        open_ = True
-        while open_:
-            await readable(fd)
-            while open_ := self._read_once(name, fd):
-                await asyncio.sleep(0)  # a flood must not keep the loop from the clock
-            open_ = not self._at_end[name]
-
-    def _read_once(self, name: str, fd: int) -> bool:
-        """Read what is there, at most one piece; False when there is nothing now."""
-        try:
-            data = os.read(fd, _READ)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._at_end[name] = True
-            return False
-        room = self._spec.limits.output - self._used
-        if self._count(len(data)):
-            self._streams[name] += data
-        else:
-            self._streams[name] += data[: max(0, room)]
-            self._cut[name] = True
-        return True
+    def _room_for(self, size: int) -> int:
+        """How many of `size` bytes of a stream may be kept."""
+        room = max(0, self._spec.limits.output - self._used)
+        return size if self._count(size) else room
 
     async def _feed_stdin(self) -> None:
         """The input as JSON on the command's standard input."""
@@ -340,10 +310,10 @@ class Session:
         seen, limits = self._seen, self._spec.limits
         return Ended(
             verdict=judge(seen, kind=self._spec.kind, cpu_s=limits.cpu_s, processes=limits.processes),
-            stdout=bytes(self._streams["stdout"]),
-            stderr=bytes(self._streams["stderr"]),
-            stdout_cut=self._cut["stdout"],
-            stderr_cut=self._cut["stderr"],
+            stdout=bytes(self._capture.kept["stdout"]),
+            stderr=bytes(self._capture.kept["stderr"]),
+            stdout_cut=self._capture.cut["stdout"],
+            stderr_cut=self._capture.cut["stderr"],
             events=tuple(self._events),
             wall_s=wall,
             cpu_s=seen.exit.cpu_s if seen.exit else self._figures[0] if self._figures else None,

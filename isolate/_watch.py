@@ -21,22 +21,29 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _TREE_CAP = 4096  # processes looked at; RLIMIT_NPROC keeps a tree far below
 
 
-async def watch(child: Child, limits: Limits, hit: Callable[[str], None], cpu_before: float) -> None:
-    """Call `hit("memory")` or `hit("cpu")` when the tree goes over; returns never (it is cancelled with the
-    call).
+class Watch:
+    """Looks at a tree now and then and calls `hit("memory")` or `hit("cpu")` when it goes over.
 
     cpu_before: seconds that earlier calls of a reused process used.
     """
-    await asyncio.sleep(FIRST_LOOK_S)
-    while True:
-        memory, cpu = usage(child.pid)
-        if child.group is None and memory > limits.memory:
-            hit("memory")
-            return
-        if cpu - cpu_before > limits.cpu_s:
-            hit("cpu")
-            return
-        await asyncio.sleep(EVERY_S)
+
+    def __init__(self, child: Child, limits: Limits, hit: Callable[[str], None], cpu_before: float) -> None:
+        self._child, self._limits, self._hit, self._before = child, limits, hit, cpu_before
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(FIRST_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        memory, cpu = usage(self._child.pid)
+        if self._child.group is None and memory > self._limits.memory:
+            self._hit("memory")
+        elif cpu - self._before > self._limits.cpu_s:
+            self._hit("cpu")
+        else:
+            self._timer = self._loop.call_later(EVERY_S, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
 
 
 def tree(pid: int) -> list[int]:
