@@ -144,11 +144,15 @@ async def test_each_fetch_is_told_what_is_left_of_the_budget() -> None:
 @pytest.mark.requirement("R132")
 async def test_the_first_fetch_past_the_budget_aborts_the_rest() -> None:
     asked: list[str] = []
-    fired = asyncio.Event()
+    fired, all_running = asyncio.Event(), asyncio.Event()
 
     async def resolver(wanted: ContentRef, context: ResolveContext) -> bytes:
         asked.append(wanted.address)
+        if len(asked) == 4:
+            all_running.set()
         if wanted.address == "a0":
+            async with asyncio.timeout(5):
+                await all_running.wait()
             return PNG + bytes(200)
         async with asyncio.timeout(5):
             await context.signal.wait()
