@@ -11,32 +11,26 @@ import asyncio
 import contextlib
 import json
 import os
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from fumehood._result import CallResult, Usage
+from fumehood._report import bounded, declared, end_row, new_id, result_of, unavailable
+from fumehood._result import CallResult
 from fumehood._scripts import Scripts
 from fumehood._services import CallServices
 from fumehood._toolspec import call_environment, egress_policy, tool_spec
 from fumehood.isolate import (
     CallFrame,
-    Ended,
     Isolator,
     Limits,
-    NotStrict,
     Streams,
     Tier,
     ToolSpec,
-    decode_strict_json,
-    layer_table,
-    why_refused,
 )
 from fumehood.policies.errors import ConfigError, SandboxUnavailable
-from fumehood.policies.reasons import reason as reason_of
 
 if TYPE_CHECKING:
     from fumehood.agent import ContentStore, EventLog
@@ -180,7 +174,7 @@ class Host:
             egress_policy(tool, config, self.config),
             execution_id=execution_id,
             principal=principal,
-            finish=lambda result, network: self._finish(result, config, network),
+            finish=lambda result, network: declared(result, config, network.hosts),
             secrets={name: env[name] for name in late},
         )
 
@@ -352,9 +346,16 @@ class Host:
                     ended = await self._isolator.call(
                         spec, frame, services, streams=streams, principal=principal
                     )
-                    result = self._result(frame, spec, ended, network, execution_id)
+                    result = result_of(
+                        frame,
+                        spec,
+                        ended,
+                        egress=network.rows,
+                        tier=self._isolator.tier,
+                        execution_id=execution_id,
+                    )
                 except SandboxUnavailable as error:
-                    result = self._unavailable(frame, spec, error, execution_id)
+                    result = unavailable(frame, spec, error, execution_id)
             finally:
                 await network.close()
             result = finish(result, network)
@@ -371,7 +372,7 @@ class Host:
         rows = [
             NewEvent("SANDBOX_VIOLATION", {"tool": result.tool, **row}, *ids) for row in result.violations
         ]
-        await self.log.record_many([*rows, NewEvent("CALL_ENDED", _end_row(result, secrets), *ids)])
+        await self.log.record_many([*rows, NewEvent("CALL_ENDED", end_row(result, secrets), *ids)])
 
     # -- checks ----------------------------------------------------------------------------------------------
 
@@ -409,104 +410,5 @@ class Host:
         await self.log.record(
             "CALL_STARTED", {"tool": tool, "principal": principal}, execution_id=execution_id, call_id=call_id
         )
-        await self.log.record("CALL_ENDED", _end_row(result, {}), execution_id=execution_id, call_id=call_id)
+        await self.log.record("CALL_ENDED", end_row(result, {}), execution_id=execution_id, call_id=call_id)
         return result
-
-    # -- results ---------------------------------------------------------------------------------------------
-
-    def _result(
-        self, frame: CallFrame, spec: ToolSpec, ended: Ended, network: BrokerCall, execution_id: str
-    ) -> CallResult:
-        verdict = ended.verdict
-        error = verdict.error
-        if error is None and verdict.outcome != "ok":
-            words = reason_of(verdict.reason).model if verdict.reason else ""
-            error = {
-                "type": verdict.reason or verdict.outcome,
-                "message": verdict.message or words,
-                "signal": verdict.signal,
-            }
-        return CallResult(
-            call_id=frame.call_id,
-            tool=spec.name,
-            outcome=verdict.outcome,
-            reason=verdict.reason,
-            value=verdict.value,
-            error=error,
-            stdout=ended.stdout.decode("utf-8", "replace"),
-            stderr=ended.stderr.decode("utf-8", "replace"),
-            truncated={"stdout": ended.stdout_cut, "stderr": ended.stderr_cut},
-            events=tuple({"kind": kind, "data": data} for kind, data in ended.events),
-            usage=Usage(
-                round(ended.wall_s * 1000, 3),
-                round(ended.cpu_s * 1000, 3) if ended.cpu_s is not None else None,
-                ended.max_rss,
-            ),
-            tier=self._isolator.tier,
-            layers=layer_table(ended.layers),
-            egress=tuple(network.rows),
-            violations=tuple(
-                {"syscall": name, "count": count, "why": why_refused(name)}
-                for name, count in ended.violations.items()
-            ),
-            execution_id=execution_id,
-            process_code=ended.exit_code,
-        )
-
-    def _unavailable(
-        self, frame: CallFrame, spec: ToolSpec, error: SandboxUnavailable, execution_id: str
-    ) -> CallResult:
-        told = {"type": "SandboxUnavailable", "message": error.message, "hint": error.hint}
-        return CallResult(
-            frame.call_id, spec.name, "sandbox_error", "tier", error=told, execution_id=execution_id
-        )
-
-    def _finish(self, result: CallResult, tool: ToolConfig, network: BrokerCall) -> CallResult:
-        """What only the operator's declaration decides: how a command's output is read, and the taint."""
-        from dataclasses import replace
-
-        if tool.kind == "command" and result.outcome == "ok":
-            result = _read_output(result, tool.result)
-        return replace(result, tainted=taint_of(result.tool, tool.taint, network.hosts))
-
-
-def _read_output(result: CallResult, form: str) -> CallResult:
-    from dataclasses import replace
-
-    if form == "text":
-        return replace(result, value=result.stdout, stdout="")
-    try:
-        return replace(result, value=decode_strict_json(result.stdout.encode()), stdout="")
-    except NotStrict as error:
-        told = {
-            "type": "OutputNotJson",
-            "message": f'the program\'s standard output is no JSON: {error}; set result = "text" for text',
-        }
-        return replace(result, outcome="tool_error", error=told)
-
-
-def taint_of(name: str, rule: str, hosts: Sequence[str]) -> dict[str, str] | None:
-    """Tainted when the operator says always, or the tool really reached a host (R480)."""
-    if rule == "never" or (rule == "auto" and not hosts):
-        return None
-    return {"origin": " ".join([f"tool:{name}", *sorted(hosts)])}
-
-
-def _end_row(result: CallResult, secrets: Mapping[str, str]) -> dict[str, Any]:
-    from fumehood._toolspec import scrubbed
-
-    row = result.to_json()
-    for key in ("value", "stdout", "stderr", "events", "call_id", "execution_id"):
-        del row[key]
-    return scrubbed(row, {name: value for name, value in secrets.items() if len(value) >= 4})  # type: ignore[return-value]
-
-
-def bounded(value: Any) -> Any:
-    """The input for the log, or its size when it is long."""
-    size = len(json.dumps(value))
-    return value if size <= 65536 else {"omitted_bytes": size}
-
-
-def new_id(kind: str) -> str:
-    """An id that sorts by time and cannot be guessed: kind, microseconds in hex, 40 random bits."""
-    return f"{kind}-{time.time_ns() // 1000:014x}{os.urandom(5).hex()}"

@@ -65,7 +65,7 @@ class Scripts:
         **how: Any,
     ) -> CallResult:
         """`Host.eval`: see there."""
-        from fumehood._host import new_id
+        from fumehood._report import new_id
         from fumehood.broker import EgressPolicy
         from fumehood.policies.rules import EgressRule, parse_rule
 
@@ -82,7 +82,7 @@ class Scripts:
         self, name: str, tool: ToolConfig, value: Any, call_id: str, execution_id: str, principal: str | None
     ) -> CallResult:
         """A configured tool that is a script: its file, under the tool's limits and egress rules."""
-        from fumehood._host import taint_of
+        from fumehood._report import taint_of
         from fumehood.sandbox import Limits
 
         assert tool.script is not None
@@ -118,7 +118,7 @@ class Scripts:
 
         It takes no slot of max_parallel: the tools it calls do, and would wait for it.
         """
-        from fumehood._host import bounded
+        from fumehood._report import bounded
         from fumehood.broker import CallScope
 
         host = self._host
