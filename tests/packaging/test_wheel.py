@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -28,20 +29,27 @@ asyncio.run(main())
 """
 
 
-def _expected_in_wheel() -> set[str]:
-    """Where each file of the tree has to stand in a wheel: src/fumehood and the five folders under one
-    name.
+def _expected_in_wheel() -> dict[str, Path]:
+    """What has to stand in a wheel, and which file of the tree it is: src/fumehood without its links, and the
+    folders that pyproject.toml maps.
     """
-    own = {str(path.relative_to("src")) for path in files() if path.is_relative_to("src")}
-    links = {f"fumehood/{folder}" for folder in FOLDERS}
-    return own - links | {f"fumehood/{path}" for path in files() if path.parts[0] in FOLDERS}
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    places = tool["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert {folder: f"fumehood/{folder}" for folder in FOLDERS} | {"examples": "fumehood/_examples"} == places
+    found = {}
+    for path in files():
+        if path.is_relative_to("src") and not (ROOT / path).is_symlink():
+            found[str(path.relative_to("src"))] = path
+        elif path.parts[0] in places:
+            found[str(Path(places[path.parts[0]], *path.parts[1:]))] = path
+    return found
 
 
 @pytest.mark.promise("packaging:wheel-is-the-tree")
 def test_a_wheel_made_from_the_sdist_holds_exactly_the_files_of_the_tree(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as wheel:
         inside = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert inside == _expected_in_wheel()
+    assert inside == set(_expected_in_wheel())
 
 
 @pytest.mark.promise("packaging:wheel-is-the-tree")
@@ -49,9 +57,8 @@ def test_every_file_in_the_wheel_has_the_bytes_of_the_tree(built: Built) -> None
     with zipfile.ZipFile(built.wheel) as wheel:
         differing = [
             name
-            for name in sorted(_expected_in_wheel())
-            if wheel.read(name)
-            != (built.tree / "src" / name).read_bytes()  # the links of the copy lead to its folders
+            for name, path in _expected_in_wheel().items()
+            if wheel.read(name) != (built.tree / path).read_bytes()
         ]
     assert differing == []
 
