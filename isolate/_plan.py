@@ -14,6 +14,7 @@ from typing import Any
 
 from fumehood.isolate._spec import DEFAULT_PATH, Machine, ToolSpec
 from fumehood.isolate.tiers import Tier
+from fumehood.policies.errors import SandboxUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,9 @@ _FILES = {
     "/etc/resolv.conf": "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n",
 }
 _DNS_PORT = 53
+_SHARED_FOLDERS = frozenset(
+    {"/", "/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/etc", "/usr", "/var", "/opt", "/srv", "/mnt"}
+)
 _DESCRIPTORS = 1024
 _STACK = 8 << 20
 
@@ -61,7 +65,7 @@ def build_plan(
     namespaces = tier == "namespaces"
     read = [os.path.realpath(path) for path in spec.read]
     write = [os.path.realpath(path) for path in spec.write]
-    own = [os.path.dirname(os.path.realpath(spec.path))] if spec.path is not None else []
+    own = [_own_place(os.path.realpath(spec.path))] if spec.path is not None else []
     # A program needs no Python packages; our own runtime, before it becomes the program, needs the standard
     # library.
     interpreter = [*machine.interpreter_dirs, *(machine.site_dirs if spec.kind == "module" else ())]
@@ -93,7 +97,7 @@ def build_plan(
         "dirs": ["/proc", "/tmp", "/dev/shm", "/run", "/etc", "/var"],
         "files": _FILES,
         "links": _links(machine, spec),
-        "masks": [path for mask in spec.masks if _shown(path := os.path.realpath(mask), binds)],
+        "masks": _masks(spec, binds, namespaces),
         "below_tmp": below_tmp,
         "tmp_bytes": limits.tmp,
         "tmp_inodes": max(1024, limits.tmp // 16384),
@@ -103,7 +107,8 @@ def build_plan(
         "early_env": {"PATH": DEFAULT_PATH, **spec.env},
         "doors": list(spec.doors) if spec.doors is not None else None,
         "backlog": 128,
-        "net_per_call": False,
+        # Below ABI 6 Landlock has no scope for abstract sockets: calls of one tool must not share a network.
+        "net_per_call": machine.landlock_abi < 6,
         "limits": {
             # Counts over the life of a process: a process of many calls is watched from outside instead.
             "cpu_s": None if spec.reuse or math.isinf(limits.cpu_s) else max(1, round(limits.cpu_s + 0.499)),
@@ -129,6 +134,27 @@ def build_plan(
         "seccomp": seccomp.plain.hex(),
         "seccomp_notify": seccomp.notify.hex(),
     }
+
+
+def _own_place(module: str) -> str:
+    """What a module tool sees of where it stands: its folder, or its file alone when the folder is shared."""
+    folder = os.path.dirname(module)
+    return module if folder in _SHARED_FOLDERS or folder == os.path.expanduser("~") else folder
+
+
+def _masks(spec: ToolSpec, binds: list[dict[str, Any]], namespaces: bool) -> list[str]:
+    """Paths inside grants that must not be seen; without mounts nothing can be hidden, so nothing runs.
+
+    Raises SandboxUnavailable.
+    """
+    hidden = [path for mask in spec.masks if _shown(path := os.path.realpath(mask), binds)]
+    if hidden and not namespaces:
+        raise SandboxUnavailable(
+            f"tool {spec.name!r} may read a folder that holds {hidden[0]}, "
+            "which only the tier `namespaces` can hide",
+            hint="keep the state folder and the files of secrets outside every folder that a tool may read",
+        )
+    return hidden
 
 
 def _host_etc(machine: Machine) -> list[str]:

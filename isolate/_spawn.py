@@ -55,6 +55,7 @@ def spawn(
                 executable,
                 "-I",
                 "-S",
+                "-B",
                 "-X",
                 "utf8",
                 "-c",

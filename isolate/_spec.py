@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from fumehood.isolate.child import _uapi_landlock
+
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -79,7 +81,7 @@ class Machine:
     system_links: Mapping[str, str]
     system_dirs: tuple[str, ...]
     etc: tuple[tuple[str, str], ...]
-    timezone: bytes | None = None
+    landlock_abi: int = 0
 
     @classmethod
     def read(cls) -> Machine:
@@ -107,6 +109,7 @@ class Machine:
             system_links=links,
             system_dirs=("/usr", *dirs),
             etc=tuple(_etc_entries()),
+            landlock_abi=_uapi_landlock.abi(),
         )
 
 
