@@ -23,7 +23,7 @@ from fumehood.isolate._child import Child, Message, OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import Seen, Verdict, judge
 from fumehood.isolate._spec import CallFrame, ToolSpec
 
-_EVER = 1e8  # seconds; a limit above is none, and more than the event loop takes
+_EVER = 1e8  # seconds; the event loop takes no longer wait
 _REQUESTS_AT_ONCE = 64
 _HELD_AT_ONCE = 16 << 20
 """Bytes of unanswered requests; with more of them the child is not read on, so that its requests cannot
@@ -112,11 +112,7 @@ class Session:
         child.accept_frames_up_to(limits.output + _FRAME_SLACK)
         self._capture.start()
         watch = _watch.Watch(child, limits, self._limit_hit, before[0] if before else 0.0)
-        clock = (
-            loop.call_later(limits.timeout_s, self._limit_hit, "timeout")
-            if limits.timeout_s < _EVER
-            else None
-        )
+        clock = loop.call_later(min(limits.timeout_s, _EVER), self._limit_hit, "timeout")
         serving = asyncio.create_task(self._serve())
         serving.add_done_callback(self._finish)
         figures = None
