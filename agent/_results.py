@@ -39,7 +39,7 @@ MEDIA_RESULT_KEY: Final = "__media_result__"
 OVERSIZED_INPUT: Final[Mapping[str, Any]] = {"__oversizedInput": True}
 """What stands for a call's input that the guard would not search (R204)."""
 
-_RUN: Final = re.compile(r"[A-Za-z0-9+/_-]{100,}={0,2}")
+_RUN: Final = re.compile(r"[A-Za-z0-9+/_-]{64,}={0,2}")
 _PARTS: TypeAdapter[tuple[ResultPart, ...]] = TypeAdapter(tuple[ResultPart, ...])
 
 
@@ -122,7 +122,7 @@ def envelope(tool: str, value: object) -> MaybeTainted:
 
 
 def without_media_text(text: str, known: frozenset[str] = frozenset()) -> str:
-    """The text without base64 of media: runs of 100 letters and more that are `known` data, or
+    """The text without base64 of media: runs of 64 letters and more that are `known` data, or
     begin as a media file does.
     """
 
@@ -131,7 +131,9 @@ def without_media_text(text: str, known: frozenset[str] = frozenset()) -> str:
         if letters in known:
             return "[media, see the part]"
         try:
-            head = decode_base64(letters[:96].replace("-", "+").replace("_", "/"))
+            head = decode_base64(
+                letters[: min(96, len(letters) // 4 * 4)].replace("-", "+").replace("_", "/")
+            )
         except ValueError:
             return letters
         found = sniff(head)

@@ -75,3 +75,45 @@ PROMISES += [
         "R057, R058, design.md invariant 9",
     ),
 ]
+PROMISES += [
+    (
+        "agent:guard-raises-only-its-errors",
+        "The guard raises its named errors and nothing else, whatever JSON it gets.",
+        "issue 6",
+    ),
+    (
+        "agent:no-media-letters-in-text",
+        "No base64 of media stands in any text that goes to a model.",
+        "issue 6, field report A9",
+    ),
+    (
+        "agent:untrusted-media-bracketed",
+        "Untrusted media stand between the fence's tags wherever a wire moves them.",
+        "R051, R055",
+    ),
+    (
+        "agent:providers-conform",
+        "Every shipped provider passes the conformance check that third parties are given.",
+        "R452 to R457",
+    ),
+    (
+        "agent:media-only-as-declared",
+        "Only an untainted output of a tool that the operator declared returns media.",
+        "R103, R104",
+    ),
+    (
+        "agent:reasoning-never-in-the-log",
+        "Readable reasoning is in a sealed blob and nowhere in the log.",
+        "R312, R331, R334",
+    ),
+    (
+        "agent:reasoning-is-sealed",
+        "Captured reasoning is read back by the execution it belongs to and by no other.",
+        "R344",
+    ),
+    (
+        "agent:an-address-opens-nothing",
+        "From outside, stored content is opened by a ticket and never by its address alone.",
+        "issue 6",
+    ),
+]
