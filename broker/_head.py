@@ -84,9 +84,12 @@ class RequestHead:
 
     @property
     def upgrade(self) -> str | None:
-        """The protocol asked for by Upgrade, lower case."""
-        value = self.get("upgrade")
-        return value.lower() if value and "upgrade" in self.connection else None
+        """The protocol asked for by Upgrade, lower case.
+
+        `h2c` is not seen: a server may pass over an upgrade, and RFC 9113 ended it.
+        """
+        value = (self.get("upgrade") or "").lower()
+        return value if value not in ("", "h2c") and "upgrade" in self.connection else None
 
     @property
     def has_body(self) -> bool:

@@ -167,4 +167,17 @@ PROMISES: list[tuple[str, ...]] = [
         "An IP literal is decided as a literal; no name, not even *, covers it.",
         "contract section 2",
     ),
+    (
+        "broker:clients-work-unchanged",
+        (
+            "Unmodified programs reach allowed hosts, and fail at once elsewhere, with the reason where "
+            "they can show one."
+        ),
+        "issue 4, client matrix",
+    ),
+    (
+        "broker:inspection-enforces-inside-tls",
+        "With +inspect methods, paths and secrets hold inside TLS, and the upstream is verified as ever.",
+        "design D5",
+    ),
 ]
