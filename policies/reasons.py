@@ -92,6 +92,52 @@ _TABLE: tuple[Reason, ...] = (
         "The tool reported more events than it may and was stopped; ask it for a smaller range.",
         "The call sent more `ctx.emit` events than `events` allows; those before the line are kept.",
     ),
+    Reason(
+        "stack",
+        "limit",
+        "The script nested deeper than its engine has stack for, and was ended.",
+        (
+            "The script went too deep: recursion without an end, or data nested too far; rewrite it "
+            "with a loop."
+        ),
+        (
+            "The engine's stack ran out inside its own code, where a script cannot catch it; plain "
+            "recursion is an ordinary error."
+        ),
+    ),
+    Reason(
+        "tool-calls",
+        "limit",
+        "The script called tools and fetch more often than it may (tool_calls).",
+        "The script made more tool calls than it may and was stopped; ask for more in each call.",
+        (
+            "The script asked more questions than `Limits.tool_calls` allows; the calls before the "
+            "line are listed."
+        ),
+    ),
+    Reason(
+        "bridge-bytes",
+        "limit",
+        (
+            "Arguments or results of the script's tool calls were larger together than they may be "
+            "(bridge_bytes)."
+        ),
+        "The script moved more data through its tools than it may; ask the tools for less.",
+        (
+            "All arguments, or all results, of a script's calls went past `Limits.bridge_bytes`; "
+            "counted before they are copied."
+        ),
+    ),
+    Reason(
+        "pending",
+        "limit",
+        "The script had more tool calls open at once than it may (pending).",
+        "The script started too many tool calls at once; wait for some before starting others.",
+        (
+            "The script asked again while `Limits.pending` questions were open; `Promise.all` over a "
+            "long list does this."
+        ),
+    ),
     # --- denied: the call did not start ---------------------------------------------------------------------
     Reason(
         "input-schema",
@@ -282,7 +328,10 @@ _TABLE: tuple[Reason, ...] = (
         "egress",
         "The host is listed, but not with this scheme; this is not a deny entry.",
         "This host is not allowed with this scheme; use https unless told otherwise.",
-        "Entries for host and port exist with another scheme, or the scheme is none that the broker speaks.",
+        (
+            "Entries for host and port exist with another scheme, or the scheme is none that the "
+            "broker speaks."
+        ),
     ),
     Reason(
         "server-name",
