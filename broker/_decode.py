@@ -70,17 +70,23 @@ class _Zlib:
         self._window = window
         self._inner = zlib.decompressobj(window) if window else None
         self._started = False
+        self._ahead = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
+        self._started = self._started or bool(data)
+        if self._inner is None:
+            data, self._ahead = self._ahead + data, b""
+            if len(data) < 2:
+                self._ahead = data  # two bytes tell a zlib header from a raw stream
+                return
         while data:
             if self._inner is None:
-                zlib_header = len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0
+                zlib_header = data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0
                 self._inner = zlib.decompressobj(15 if zlib_header else -15)
             elif self._inner.eof:
                 if self._window != 31:
                     raise BadCoding("bytes after the end of the deflate stream")
                 self._inner = zlib.decompressobj(31)
-            self._started = True
             try:
                 piece = self._inner.decompress(data, STEP)
             except zlib.error as error:
@@ -98,7 +104,7 @@ class _Zlib:
             yield piece
 
     def finish(self) -> None:
-        if self._started and self._inner is not None and not self._inner.eof:
+        if self._started and (self._inner is None or not self._inner.eof):
             raise BadCoding("the body ends inside its coding")
 
 
