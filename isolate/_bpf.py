@@ -36,11 +36,14 @@ Variant = Literal["net", "no-net"]
 
 
 @functools.cache
-def program(variant: Variant, *, no_detach: bool = False, notify: bool = False) -> bytes:
+def program(
+    variant: Variant, *, no_detach: bool = False, notify: bool = False, uncounted: bool = False
+) -> bytes:
     """The filter as the kernel wants it, 8 bytes an instruction.
 
-    variant: "net" when the child has a network namespace of its own, "no-net" when IP sockets would be the
-    host's. no_detach: also refuse setsid and setpgid (the tier without process namespaces, where a process
+    variant: "net" when the child has network and ipc namespaces of its own, "no-net" when IP sockets and
+    System V objects would be the host's. uncounted: no control group counts memory, so that memory which is in
+    no process's size is refused. no_detach: also refuse setsid and setpgid (the tier without process namespaces, where a process
     group is all that can be killed). notify: what is refused as an attack is sent to the listener that the
     filter must then be loaded with, instead of answered. Raises SandboxUnavailable when libseccomp is missing
     or the machine is unknown.
@@ -51,6 +54,10 @@ def program(variant: Variant, *, no_detach: bool = False, notify: bool = False) 
     absent = dict.fromkeys(data["absent"], _ERRNO | errno.ENOSYS)
     if no_detach:
         refuse |= dict.fromkeys(("setsid", "setpgid"), _ERRNO | errno.EPERM)
+    if variant == "no-net":
+        refuse |= dict.fromkeys(data["shared"], _ERRNO | errno.EPERM)
+    if uncounted:
+        absent |= dict.fromkeys(data["uncounted"], _ERRNO | errno.ENOSYS)
     rules: dict[int, list[Mapping[str, Any]]] = {}
     for rule in data["arguments"]:
         if rule.get("when", variant) == variant and rule["call"] in numbers:

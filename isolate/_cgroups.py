@@ -151,10 +151,32 @@ class Group:
         """What was counted so far belongs to an earlier call."""
         self._before = self._counted()
 
+    def open_for_joining(self) -> list[int]:
+        """Descriptors by which a process of one thread moves itself in, by writing "0"; the caller's to close.
+
+        From outside the kernel would first wait for a grace period of some ten milliseconds; a single thread
+        that moves itself it lets through (cgroup_procs_write_start in kernel/cgroup/cgroup.c). The right to do
+        so is that of whoever opened the file. Empty on version 2, which has no such way: use `attach`.
+        """
+        if self._version == 2:
+            return []
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        return [os.open(folder / "tasks", flags) for folder in self._folders.values()]
+
     def attach(self, pid: int) -> None:
-        """Move a process in; what it forks follows it. Raises OSError when it is gone."""
-        for folder in self._folders.values():
-            (folder / "cgroup.procs").write_text(str(pid))
+        """Move a process in from outside (version 2). Raises OSError when it is gone."""
+        (self._folders["all"] / "cgroup.procs").write_text(str(pid))
+
+    def holds(self, pid: int) -> bool:
+        """Whether the kernel says that the process is in every folder of this group."""
+        with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
+            ends = [line.rstrip("\n").rpartition(":")[2] for line in file]
+        wanted = {f"/{folder.parent.name}/{folder.name}" for folder in self._folders.values()}
+        return all(any(end.endswith(want) for end in ends) for want in wanted)
+
+    def memory_kills(self) -> int:
+        """Kills for memory during this call: one is enough to end it (version 1 kills a single process)."""
+        return self.counters().memory_kills
 
     def counters(self) -> Counters:
         """What the kernel counted during this call."""
@@ -208,4 +230,3 @@ def _field(path: Path, name: str) -> int:
     except OSError:
         pass
     return 0
-

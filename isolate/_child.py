@@ -19,7 +19,7 @@ from fumehood.isolate import _bpf, _posture, _strict_json, tiers
 from fumehood.isolate._cgroups import Group, Groups
 from fumehood.isolate._notify import Listener
 from fumehood.isolate._scratch import Scratch
-from fumehood.isolate._spec import CallFrame, ToolSpec
+from fumehood.isolate._spec import CallFrame, Limits, ToolSpec
 from fumehood.isolate._zygote import Exit, ZygoteGone, ZygoteHandle, readable
 from fumehood.isolate.child.frames import (
     DATA,
@@ -67,6 +67,7 @@ class Child:
         self._listener: Listener | None = None
         self.group: Group | None = None
         self._groups: Groups | None = None
+        self._no_group = ""
         self.pid = -1
         self.stdin: int | None = None
         self.stdout: int | None = None
@@ -97,7 +98,9 @@ class Child:
 
     # -- fork ------------------------------------------------------------------------------------------------
 
-    async def fork(self, streams: Streams | None, *, stdin_pipe: bool) -> None:
+    async def fork(
+        self, streams: Streams | None, groups: Groups, limits: Limits, *, stdin_pipe: bool
+    ) -> None:
         """Ask the zygote for the process.
 
         streams: descriptors to use instead of pipes (they stay the caller's).
@@ -110,6 +113,12 @@ class Child:
         opened: list[int] = []
         try:
             ends = self._open_pipes(opened, streams or (None, None, None), stdin_pipe)
+            self._no_group = groups.available
+            if groups.available == "":
+                self._groups, self.group = groups, groups.take(limits.memory, limits.processes)
+                joining = self.group.open_for_joining()
+                opened += joining
+                ends += joining
             if self._scratch is not None:
                 self._folder = self._scratch.make(self._zygote.plan["slot"])
             _, self._pidfds, self._exit = await self._zygote.fork(
@@ -148,17 +157,12 @@ class Child:
 
     # -- cage ------------------------------------------------------------------------------------------------
 
-    async def enter_cage(self, groups: Groups, memory: int, processes: int) -> None:
+    async def enter_cage(self) -> None:
         """Wait for the layers, look at the child from outside, put it into its group.
 
         Raises SandboxUnavailable.
         """
         plan = self._zygote.plan
-        grouping = None
-        if groups.available == "":
-            # Beside the child's own work, and in a thread: the kernel may wait for a grace period of some
-            # milliseconds.
-            grouping = asyncio.ensure_future(asyncio.to_thread(self._join_group, groups, memory, processes))
         try:
             async with asyncio.timeout(CAGE_S):
                 doors = 0 if plan["doors"] is None else 2 + len(plan["doors"])
@@ -169,9 +173,6 @@ class Child:
                 message, _ = await self.receive()
         except TimeoutError:
             raise SandboxUnavailable(f"a child did not enter its cage within {CAGE_S:.0f} s") from None
-        finally:
-            if grouping is not None:
-                await asyncio.shield(asyncio.gather(grouping, return_exceptions=True))
         if message["t"] == "cage-failed":
             raise SandboxUnavailable(
                 f"layer `{message['layer']}` cannot be put on: {message['error']}",
@@ -180,14 +181,7 @@ class Child:
         if message["t"] != "caged":
             raise SandboxUnavailable(f"a child answered {message['t']!r} instead of entering its cage")
         self.layers = {name: (level, detail) for name, (level, detail) in message["layers"].items()}
-        if grouping is not None:
-            try:
-                grouping.result()
-            except OSError as error:
-                raise SandboxUnavailable(
-                    f"a child could not be put into its control group: {error}"
-                ) from error
-        self.layers["cgroup-limits"] = ("MISSING", groups.available) if grouping is None else ("FULL", "")
+        await self._see_group()
         tier = tiers.reached(self.layers)
         if tiers.STRENGTH[tier] < tiers.STRENGTH[self.tier]:
             missing = {
@@ -199,10 +193,20 @@ class Child:
             raise SandboxUnavailable(f"a child is not caged as planned: {wrong}")
         self.layers["fds"] = self.layers["environment"] = ("FULL", "")
 
-    def _join_group(self, groups: Groups, memory: int, processes: int) -> None:
-        self._groups = groups
-        self.group = groups.take(memory, processes)
-        self.group.attach(self.pid)
+    async def _see_group(self) -> None:
+        """The child put itself into its group before anything else; here is only looked."""
+        if self.group is None:
+            self.layers["cgroup-limits"] = ("MISSING", self._no_group)
+            return
+        try:
+            if not self.group.holds(self.pid):
+                await asyncio.to_thread(self.group.attach, self.pid)
+            held = self.group.holds(self.pid)
+        except OSError as error:
+            raise SandboxUnavailable(f"a child could not be put into its control group: {error}") from error
+        if not held:
+            raise SandboxUnavailable("a child is not in its control group")
+        self.layers["cgroup-limits"] = ("FULL", "")
 
     async def _receive_fds(self) -> list[int]:
         """Descriptors that our runtime sends before its first frame; none when that frame comes instead."""
@@ -401,4 +405,4 @@ class Child:
         if self.group is not None:
             group, self.group = self.group, None
             assert self._groups is not None
-            await asyncio.to_thread(self._groups.give_back, group)
+            self._groups.give_back(group)

@@ -51,16 +51,25 @@ _SHARED_FOLDERS = frozenset(
 )
 _DESCRIPTORS = 1024
 _STACK = 8 << 20
+_BESIDE = 4  # the zygote and a few children of other calls, which count with the call's where it has no namespace
 
 
 def build_plan(
-    spec: ToolSpec, machine: Machine, *, slot: int | None, host_pid: int, seccomp: Filters, tier: Tier
+    spec: ToolSpec,
+    machine: Machine,
+    *,
+    slot: int | None,
+    host_pid: int,
+    seccomp: Filters,
+    tier: Tier,
+    busy: int = 0,
 ) -> dict[str, Any]:
     """The whole plan for one tool's zygote.
 
     slot: the user id of this zygote in root mode (nobody else has it), None for an ordinary user. tier: on
     `landlock` and `none` there is no view; the network is refused by seccomp and files by Landlock, as far as
-    the machine has them.
+    the machine has them. busy: tasks that the tool's user has already where the kernel counts them together
+    with the tool's, because there is no user namespace.
     """
     namespaces = tier == "namespaces"
     read = [os.path.realpath(path) for path in spec.read]
@@ -112,14 +121,14 @@ def build_plan(
         "limits": {
             # Counts over the life of a process: a process of many calls is watched from outside instead.
             "cpu_s": None if spec.reuse or math.isinf(limits.cpu_s) else max(1, round(limits.cpu_s + 0.499)),
-            "processes": limits.processes,
+            "processes": limits.processes if namespaces else limits.processes + busy + _BESIDE,
             # Above /tmp's own size, which is to answer first; a sparse file of a terabyte ends here.
             "file_bytes": max(limits.tmp, limits.output, 16 << 30 if write else 0) + (1 << 20),
             "descriptors": _DESCRIPTORS,
             # A back-stop for what no group counts. Every thread reserves a stack, most of which it never
             # uses.
             "data_bytes": 2 * limits.memory + min(limits.processes, 256) * _STACK,
-            "processes_enforced": namespaces or slot is not None or not machine.root,
+            "processes_enforced": namespaces,
         },
         "landlock": {
             "read_exec": [*programs, *own, *read, *(write if spec.exec_writes else [])],

@@ -18,6 +18,7 @@ from fumehood.isolate._spec import Limits
 FIRST_LOOK_S, EVERY_S = 0.05, 0.05
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
+_SHARED_LOOKED_AT = 32 << 20  # below it, shared pages are the interpreter's own files: no closer look
 _TREE_CAP = 4096  # processes looked at; RLIMIT_NPROC keeps a tree far below
 
 
@@ -34,7 +35,11 @@ class Watch:
 
     def _look(self) -> None:
         memory, cpu = usage(self._child.pid)
-        if self._child.group is None and memory > self._limits.memory:
+        group = self._child.group
+        if group is None and memory > self._limits.memory:
+            self._hit("memory")
+        elif group is not None and group.memory_kills():
+            # Version 1 kills one process of the tree and lets the rest wait for it.
             self._hit("memory")
         elif cpu - self._before > self._limits.cpu_s:
             self._hit("cpu")
@@ -65,21 +70,26 @@ def tree(pid: int) -> list[int]:
 
 
 def _orphans(pid: int, known: set[int]) -> list[int]:
-    """Processes in the child's process namespace that are not below it: what it forked and let go."""
+    """What the child forked and let go: processes of its process namespace, or of its session where it has no
+    such namespace (seccomp keeps them in it).
+    """
     try:
         namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
     except OSError:
         return []
-    if namespace == os.stat("/proc/self/ns/pid").st_ino:
-        return []
+    private = namespace != os.stat("/proc/self/ns/pid").st_ino
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) not in known:
             try:
-                if os.stat(f"/proc/{name}/ns/pid").st_ino == namespace and not _is_init(name):
-                    found.append(int(name))
-            except OSError:
+                if private:
+                    ours = os.stat(f"/proc/{name}/ns/pid").st_ino == namespace and not _is_init(name)
+                else:
+                    ours = _fields(int(name))[3] == str(pid)
+            except (OSError, IndexError):
                 continue
+            if ours:
+                found.append(int(name))
     return found
 
 
@@ -100,13 +110,32 @@ def usage(pid: int) -> tuple[int, float]:
         try:
             with open(f"/proc/{process}/statm", encoding="ascii") as file:
                 _, resident, shared, *_ = file.read().split()
-            with open(f"/proc/{process}/stat", encoding="ascii", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
+            fields = _fields(process)
         except (OSError, ValueError):
             continue
         memory += (int(resident) - int(shared)) * _PAGE
+        if int(shared) * _PAGE > _SHARED_LOOKED_AT:
+            memory += _shared_memory(process)
         cpu += sum(int(fields[i]) for i in (11, 12, 13, 14)) / _TICK
     return memory, cpu
+
+
+def _shared_memory(pid: int) -> int:
+    """The process's part of mapped memory that has no file: shared anonymous mappings and segments (proc(5))."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("Pss_Shmem:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return 0
+
+
+def _fields(pid: int) -> list[str]:
+    """Fields 3 and later of /proc/PID/stat: state, parent, group, session, ..."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
 
 
 def count_tasks(pid: int) -> int:
@@ -115,6 +144,18 @@ def count_tasks(pid: int) -> int:
     for process in tree(pid):
         try:
             total += len(os.listdir(f"/proc/{process}/task"))
+        except OSError:
+            continue
+    return total
+
+
+def tasks_of(uid: int) -> int:
+    """Threads and processes of one user on this machine."""
+    total = 0
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == uid:
+                total += len(os.listdir(f"/proc/{name}/task"))
         except OSError:
             continue
     return total
@@ -142,7 +183,6 @@ def _children(pid: int) -> list[int]:
 
 def _parent(pid: int) -> int:
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return int(file.read().rpartition(")")[2].split()[1])
+        return int(_fields(pid)[1])
     except (OSError, ValueError, IndexError):
         return -1

@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fumehood.isolate import _bpf
+from fumehood.isolate import _bpf, _watch
 from fumehood.isolate._cgroups import Groups
 from fumehood.isolate._child import Child, OutputTooLong, ProtocolError, Streams
 from fumehood.isolate._janitor import Janitor
@@ -236,8 +236,13 @@ class Isolator:
             self._machine,
             slot=_SLOT_FIRST + random.SystemRandom().randrange(_SLOT_COUNT) if self._machine.root else None,
             host_pid=os.getpid(),
-            seccomp=_filters("net" if namespaces else "no-net", no_detach=not namespaces),
+            seccomp=_filters(
+                "net" if namespaces else "no-net",
+                no_detach=not namespaces,
+                uncounted=self._groups.available != "",
+            ),
             tier=self.tier,
+            busy=0 if namespaces or self._machine.root else _watch.tasks_of(os.getuid()),
         )
 
     def _after_call(self, cage: _Cage) -> None:
@@ -291,8 +296,8 @@ class Isolator:
         self._children.add(child)
         try:
             try:
-                await child.fork(streams, stdin_pipe=spec.kind == "command")
-                await child.enter_cage(self._groups, spec.limits.memory, spec.limits.processes)
+                await child.fork(streams, self._groups, spec.limits, stdin_pipe=spec.kind == "command")
+                await child.enter_cage()
                 await child.load(spec.limits.start_s)
             except TimeoutError:
                 raise _DidNotLoad(
@@ -367,8 +372,10 @@ class Running:
         return exit_.code if exit_ is not None else -9
 
 
-def _filters(variant: _bpf.Variant, *, no_detach: bool) -> Filters:
-    plain, notify = (_bpf.program(variant, no_detach=no_detach, notify=notify) for notify in (False, True))
+def _filters(variant: _bpf.Variant, *, no_detach: bool, uncounted: bool) -> Filters:
+    plain, notify = (
+        _bpf.program(variant, no_detach=no_detach, notify=notify, uncounted=uncounted) for notify in (False, True)
+    )
     return Filters(plain, notify)
 
 

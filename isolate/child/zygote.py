@@ -1,8 +1,10 @@
 """The zygote: forks one single-use child per request, and never runs tool code.
 
 It speaks with the host over a sequenced-packet socket, JSON plus descriptors:
-  host -> zygote  {"t": "fork", "n": N} + [call socket, stdin, stdout, stderr] zygote -> host  {"t": "up",
-  ...} once; {"t": "forked", "n": N} + [pidfd of the child, pidfd of its init]; {"t": "exit", "n": N, ...}
+  host -> zygote  {"t": "fork", "n": N} + [call socket, stdin, stdout, stderr, group files...]
+  zygote -> host  {"t": "up", ...} once
+                  {"t": "forked", "n": N} + [pidfd of the child, pidfd of its init]
+                  {"t": "exit", "n": N, ...}
 The host is the only one who can reach it: children close this socket before anything else.
 """
 
@@ -70,7 +72,7 @@ class Zygote:
 
     def _request(self) -> bool:
         try:
-            message, fds, _, _ = socket.recv_fds(self._host, 4096, 4)
+            message, fds, _, _ = socket.recv_fds(self._host, 4096, 8)
         except ConnectionResetError:
             return False
         if not message:
@@ -177,7 +179,11 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int) -> None:
     code = 1
     try:
         signal.set_wakeup_fd(-1)
-        call, *streams = _above(fds)
+        call, *streams = _above(fds[:4])
+        for group in fds[4:]:
+            os.write(
+                group, b"0"
+            )  # one thread that moves itself: no wait, and every page from here on is counted
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
         os.dup2(call, 3, inheritable=False)
