@@ -187,3 +187,86 @@ async def requests_that_are_none(harness: Harness, module: str, case: Case) -> A
         outcomes[name] = short(await harness.call(module, case, message=message))
     outcomes["data first"] = short(await harness.call(module, case, raw=b"\0\0\0\x01Dx".hex()))
     return {"outcomes": outcomes, "next": await next_call(harness)}
+
+
+# -- C -----------------------------------------------------------------------------------------------------------------
+
+
+def running(marker: str) -> list[int]:
+    """Processes of this machine whose arguments hold `marker`."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if marker.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                    found.append(int(name))
+            except OSError:
+                continue
+    return found
+
+
+def descendants() -> list[int]:
+    """Processes below this one."""
+    import psutil
+
+    return [child.pid for child in psutil.Process().children(recursive=True)]
+
+
+async def bomb_beside_a_sibling(harness: Harness, module: str, case: Case) -> Any:
+    await next_call(harness)  # its zygote stands before the bomb goes off
+    before = len(descendants())
+    bomb = asyncio.create_task(harness.call(module, case))
+    sibling = await next_call(harness)
+    ended = await bomb
+    # The case's own zygote and what it keeps ready are new and stay.
+    gone = await settled(lambda: len(descendants()) <= before + 6, True)
+    return {"bomb": ended.verdict.reason, "sibling": sibling, "gone": gone, "next": await next_call(harness)}
+
+
+class WatchingServices(Services):
+    """Looks at the machine's processes when the tool emits an event."""
+
+    def __init__(self, marker: str) -> None:
+        super().__init__()
+        self.marker, self.seen = marker, False
+
+    async def event(self, kind: str, data: Any) -> None:
+        self.seen = bool(await settled(lambda: bool(running(self.marker)), True))
+
+
+async def daemon(harness: Harness, module: str, case: Case) -> Any:
+    marker = f"31536000.{os.getpid()}"
+    services = WatchingServices(marker)
+    ended = await harness.call(module, case, services, marker=marker)
+    gone = await settled(lambda: running(marker), [])
+    return {"outcome": short(ended), "value": ended.verdict.value, "alive while it runs": services.seen, "gone": gone == []}
+
+
+def host_state(harness: Harness) -> dict[str, int]:
+    """What a call could leave on the host, counted."""
+    mounts = len(Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
+    groups = sum(1 for root, folders, _ in os.walk("/sys/fs/cgroup") if f"fumehood-{os.getpid()}" in root for _ in folders)
+    scratch = sum(1 for name in os.listdir("/tmp") if name.startswith("fumehood-"))
+    return {"mounts": mounts, "descriptors": descriptors(), "groups": groups, "folders": scratch, "processes": len(descendants())}
+
+
+async def leftovers(harness: Harness, module: str, case: Case) -> Any:
+    await harness.call(module, case, second=True)  # its zygote is there from now on
+    before = await steady(harness)
+    first = await harness.call(module, case)
+    second = await harness.call(module, case, second=True)
+    found = second.verdict.value if second.verdict.outcome == "ok" else {"error": record(second)}
+    after = await settled(lambda: host_state(harness), before)
+    more = {name: max(0, after[name] - before[name]) for name in before}
+    return {**found, **more, "outcome": f"{short(first)} {short(second)}"}
+
+
+async def steady(harness: Harness) -> dict[str, int]:
+    """The host's state once it no longer changes: what earlier calls left has been cleared away."""
+    state = host_state(harness)
+    for _ in range(50):
+        await asyncio.sleep(0.02)
+        if (now := host_state(harness)) == state:
+            return state
+        state = now
+    return state

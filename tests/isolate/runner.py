@@ -31,7 +31,7 @@ from fumehood.policies.errors import SandboxUnavailable
 HERE = Path(__file__).resolve().parent
 TOOL = HERE / "attacks" / "tool.py"
 DEGRADED = HERE / "degraded"
-MODULES = ("reading", "escaping", "planting")
+MODULES = ("reading", "escaping", "planting", "exhausting")
 ALLOW_EVERYTHING = bytes.fromhex("060000000000ff7f").hex()  # one instruction: return SECCOMP_RET_ALLOW
 AT_ONCE = 2
 CASE_S = 60.0  # no case takes that long; a hang becomes a record
@@ -152,6 +152,7 @@ class World:
             "udp_port": self._listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)).getsockname()[1],
             "abstract": f"fumehood-attacked-{os.getpid()}",
             "path_socket": str(folder / "docker.sock"),
+            "private": False,
         }
         self._listener(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + self.values["abstract"])
         self._listener(socket.AF_UNIX, socket.SOCK_STREAM, self.values["path_socket"])
@@ -212,7 +213,8 @@ class Harness:
     def frame(self, module: str, case: Case, **more: Any) -> CallFrame:
         """The call of one case: which body, and the world it attacks."""
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TOOL_SECRET": self.world.values["tool_secret"]}
-        given = {"module": module, "case": case.id, "world": {**self.world.values, **more}}
+        private = self.isolator.tier == "namespaces"
+        given = {"module": module, "case": case.id, "world": {**self.world.values, "private": private, **more}}
         return CallFrame(f"call-{case.id}", given, env | dict(case.cage.env), frozenset({"TOOL_SECRET"}))
 
     async def call(self, module: str, case: Case, services: Services | None = None, **more: Any) -> Ended:
