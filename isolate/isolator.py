@@ -34,6 +34,7 @@ from fumehood.policies.errors import SandboxUnavailable
 logger = logging.getLogger(__name__)
 
 _SLOT_FIRST, _SLOT_COUNT = 200_000, 60_000
+_GROUP_COUNTS = 16_384
 MAX_SPARES = 4
 """Parked children per tool: four keep up with a burst on two cores, more only cost memory."""
 
@@ -242,8 +243,14 @@ class Isolator:
                 uncounted=self._groups.available != "",
             ),
             tier=self.tier,
-            busy=0 if namespaces or self._machine.root else _watch.tasks_of(os.getuid()),
+            busy=0 if namespaces else self._tasks_beside(),
         )
+
+    def _tasks_beside(self) -> int:
+        """What RLIMIT_NPROC must leave room for where the kernel counts the tool's user as a whole: the user's
+        other tasks; or so many that only the call's own group counts.
+        """
+        return _GROUP_COUNTS if self._groups.available == "" else _watch.tasks_of(os.getuid())
 
     def _after_call(self, cage: _Cage) -> None:
         """Refill the spares, or let a retired cage go once its last call has ended."""
