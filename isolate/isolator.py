@@ -250,7 +250,9 @@ class Isolator:
         """What RLIMIT_NPROC must leave room for where the kernel counts the tool's user as a whole: the user's
         other tasks; or so many that only the call's own group counts.
         """
-        return _GROUP_COUNTS if self._groups.available == "" else _watch.tasks_of(os.getuid())
+        if self._groups.available == "":
+            return _GROUP_COUNTS
+        return 0 if self._machine.root else _watch.tasks_of(os.getuid())
 
     def _after_call(self, cage: _Cage) -> None:
         """Refill the spares, or let a retired cage go once its last call has ended."""
@@ -381,7 +383,8 @@ class Running:
 
 def _filters(variant: _bpf.Variant, *, no_detach: bool, uncounted: bool) -> Filters:
     plain, notify = (
-        _bpf.program(variant, no_detach=no_detach, notify=notify, uncounted=uncounted) for notify in (False, True)
+        _bpf.program(variant, no_detach=no_detach, notify=notify, uncounted=uncounted)
+        for notify in (False, True)
     )
     return Filters(plain, notify)
 
