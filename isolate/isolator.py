@@ -102,6 +102,16 @@ class Isolator:
     def __repr__(self) -> str:
         return f"<Isolator {self.tier}, tools: {len(self._cages)}, children: {len(self._children)}>"
 
+    @property
+    def living(self) -> int:
+        """How many children there are: parked, at work, or being taken apart."""
+        return len(self._children)
+
+    def parked(self, name: str) -> tuple[int, ...]:
+        """The process numbers of the spares that wait for a call of this tool, oldest first."""
+        cage = self._cages.get(name)
+        return tuple(child.pid for child in cage.spares) if cage is not None else ()
+
     async def call(
         self,
         spec: ToolSpec,
