@@ -59,8 +59,9 @@ def program(
     if uncounted:
         absent |= dict.fromkeys(data["uncounted"], _ERRNO | errno.ENOSYS)
     rules: dict[int, list[Mapping[str, Any]]] = {}
+    when = (variant, "uncounted") if uncounted else (variant,)
     for rule in data["arguments"]:
-        if rule.get("when", variant) == variant and rule["call"] in numbers:
+        if rule.get("when", variant) in when and rule["call"] in numbers:
             rules.setdefault(numbers[rule["call"]], []).append(rule)
     answers = {number: refuse.get(name, absent.get(name, _ALLOW)) for name, number in numbers.items()}
     return _assemble(answers, rules)
@@ -159,7 +160,8 @@ def _argument_rule(rule: Mapping[str, Any]) -> list[Instruction]:
     """One look at the low 32 bits of an argument: the kernel compares no more where it takes an int
     (CVE-2019-10063).
     """
-    refusal = (_RETURN, 0, 0, _ERRNO | getattr(errno, rule["errno"]))
+    # "none" makes the call succeed without being done: nothing is refused, and nothing happens.
+    refusal = (_RETURN, 0, 0, _ERRNO | (0 if rule["errno"] == "none" else getattr(errno, rule["errno"])))
     load = (_LOAD, 0, 0, _ARGUMENTS + 8 * rule["index"])
     if "refuse_bits" in rule:
         return [load, (_JUMP_SET, 0, 1, rule["refuse_bits"]), refusal]
