@@ -51,7 +51,9 @@ _SHARED_FOLDERS = frozenset(
 )
 _DESCRIPTORS = 1024
 _STACK = 8 << 20
-_BESIDE = 4  # the zygote and a few children of other calls, which count with the call's where it has no namespace
+_BESIDE = (
+    4  # the zygote and a few children of other calls, which count with the call's where it has no namespace
+)
 
 
 def build_plan(
@@ -62,6 +64,7 @@ def build_plan(
     host_pid: int,
     seccomp: Filters,
     tier: Tier,
+    with_asyncio: bool = False,
     busy: int = 0,
 ) -> dict[str, Any]:
     """The whole plan for one tool's zygote.
@@ -91,6 +94,7 @@ def build_plan(
             "kind": spec.kind,
             "path": str(spec.path.absolute()) if spec.path else None,
             "argv": list(spec.argv),
+            "asyncio": with_asyncio,
         },
         "namespaces": namespaces,
         "unsandboxed": tier == "none",
@@ -132,11 +136,13 @@ def build_plan(
         },
         "landlock": {
             "read_exec": [*programs, *own, *read, *(write if spec.exec_writes else [])],
-            "read": [*(["/etc", "/run"] if namespaces else _host_etc(machine)), "/proc", "/dev"],
+            "read": [*(["/etc", "/run"] if namespaces else _host_etc(machine)), "/dev"],
             # The view holds only what was granted: seeing the names of its folders tells nothing.
             "list": ["/"] if namespaces else [],
             "devices": list(_DEVICES),
-            "write": [*(["/dev/shm"] if namespaces else []), *write],
+            "write": write,
+            "write_own": ["/dev/shm"] if namespaces else [],
+            "read_own": ["/proc"],
             "connect_ports": sorted({_DNS_PORT, *ports}) if spec.doors is not None else [],
         },
         "dumpable": True,

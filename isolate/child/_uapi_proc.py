@@ -8,6 +8,7 @@ it. Sources: unshare(2), setns(2), prctl(2), capabilities(7), seccomp(2), keyctl
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import struct
 
@@ -30,6 +31,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_SECUREBITS = 28
+PR_CAPBSET_READ = 23
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
@@ -61,6 +63,7 @@ _COMMON = {
 }
 
 
+@functools.cache
 def number(name: str) -> int:
     """The system call number of `name` on this machine.
 
@@ -120,11 +123,21 @@ def die_with_parent(parent: int) -> None:
 
 def drop_bounding_set() -> None:
     """Empty the capability bounding set, so that no exec can ever bring a capability back."""
-    for capability in range(64):
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except OSError:
-            return  # EINVAL: past the last capability this kernel knows
+    for capability in range(last_capability() + 1):
+        checked(_libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0), "prctl(PR_CAPBSET_DROP)")
+
+
+@functools.cache
+def last_capability() -> int:
+    """The last capability this kernel knows; asked once, in the launcher, which still sees /proc/sys."""
+    try:
+        with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:
+            return int(file.read())
+    except OSError:
+        known = 0
+        while known < 64 and _libc.prctl(PR_CAPBSET_READ, known, 0, 0, 0) >= 0:
+            known += 1
+        return known - 1
 
 
 def lock_capabilities() -> None:

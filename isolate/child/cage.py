@@ -31,7 +31,9 @@ class CageError(Exception):
         self.layer, self.error = layer, error
 
 
-def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str, Status]:
+def enter(
+    plan: dict[str, Any], channel: socket.socket, zygote: int, ruleset: int | None
+) -> dict[str, Status]:
     """Put on every per-call layer; returns the levels as the kernel's answers showed them.
 
     1. Own session, default signals: no terminal, nothing inherited from the zygote's handlers.
@@ -72,7 +74,7 @@ def enter(plan: dict[str, Any], channel: socket.socket, zygote: int) -> dict[str
         _uapi_proc.prctl(_uapi_proc.PR_SET_NO_NEW_PRIVS, 1)
         done["no-new-privs"] = (FULL, "")
     with _step("landlock-fs"):
-        done.update(landlock.apply(plan["landlock"], plan["tmp"]))
+        done.update(landlock.apply(plan["landlock"], plan["tmp"], ruleset))
     with _step("capabilities"):
         done["capabilities"] = _capabilities(plan)
     _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 1 if plan["dumpable"] else 0)

@@ -1,15 +1,17 @@
 """The child's end of the call socket: requests out, answers in, for any number of threads or tasks.
 
-Whoever waits for an answer reads for all: one waiter holds the reading lock, hands each answer to the request
-it belongs to, and passes the lock on. So a plain function, its threads and an event loop share one socket
-without a reader thread of their own.
+Whoever waits for an answer reads for all: one waiter holds the reading lock, keeps each answer for the
+request it belongs to, and passes the lock on. So a plain function, its threads and an event loop share one
+socket without a reader thread of their own. The module `threading` is not imported: it runs code after every
+fork, in every child, whether the tool has threads or not.
 """
 
 from __future__ import annotations
 
+import _thread
+import itertools
 import json
 import socket
-import threading
 from typing import Any
 
 from .frames import DATA, DATA_CHUNK, JSON, FrameParser, header
@@ -41,10 +43,9 @@ class Channel:
         self._waiting: Message | None = None
         self._data = bytearray()
         self._answers: dict[int, tuple[Message, bytes]] = {}
-        self._send_lock = threading.Lock()
-        self._read_lock = threading.Lock()
-        self._state = threading.Condition()
-        self._next_id = 0
+        self._send_lock = _thread.allocate_lock()
+        self._read_lock = _thread.allocate_lock()
+        self._numbers = itertools.count(1)
 
     def fileno(self) -> int:
         """The socket's descriptor."""
@@ -93,30 +94,15 @@ class Channel:
 
     def new_id(self) -> int:
         """A request number that no other request of this call has."""
-        with self._state:
-            self._next_id += 1
-            return self._next_id
+        return next(self._numbers)
 
     def ask(self, message: Message, data: bytes = b"") -> tuple[Message, bytes]:
-        """Send a request and wait for the answer that carries its id; other threads' answers are kept for
-        them.
-        """
+        """Send a request and wait for the answer that carries its id; other threads' answers are kept."""
         request = self.new_id()
         self.send({**message, "id": request}, data)
         while True:
-            with self._state:
+            with self._read_lock:  # one answer a turn, then another waiter may look
                 if request in self._answers:
                     return self._answers.pop(request)
-                if not self._read_lock.acquire(blocking=False):
-                    self._state.wait()
-                    continue
-            try:
                 answer, body = self.receive()
-                with self._state:
-                    # Before the reading lock is free: else the owner of this answer could start to read and
-                    # wait for ever.
-                    self._answers[answer["id"]] = (answer, body)
-            finally:
-                self._read_lock.release()
-                with self._state:
-                    self._state.notify_all()
+                self._answers[answer["id"]] = (answer, body)

@@ -1,20 +1,22 @@
 """`ctx`: what a tool is handed beside its input. Every method is a frame to the host; nothing here decides
 anything.
 
-`AsyncContext` serves `async def run`, `SyncContext` serves a plain `def run`, its threads included. Both
-refuse over-long requests here with a Python error, so that an honest tool sees a traceback and not the end of
-its call.
+`SyncContext` serves a plain `def run`, its threads included; `AsyncContext` serves `async def run`, and
+imports asyncio only when it is used: loaded in the zygote it makes every fork slower. Both refuse over-long requests
+here with a Python error, so that an honest tool sees a traceback and not the end of its call.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .channel import Channel, HostGone, Message
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class EgressDenied(Exception):
@@ -99,7 +101,7 @@ def put_address(answer: Message) -> Message:
     return {"address": answer["address"], "size": answer["size"]}
 
 
-def _as_bytes(data: Any) -> bytes:
+def as_bytes(data: Any) -> bytes:
     if isinstance(data, str):
         raise TypeError("ctx.put takes bytes; encode the text first")
     return bytes(data)
@@ -140,7 +142,7 @@ class SyncContext(_Context):
 
     def put(self, data: bytes, media_type: str) -> Message:
         """Store bytes in the content store; returns {"address", "size"}."""
-        answer, _ = self._channel.ask({"t": "put", "media_type": str(media_type)}, _as_bytes(data))
+        answer, _ = self._channel.ask({"t": "put", "media_type": str(media_type)}, as_bytes(data))
         return put_address(answer)
 
 
@@ -167,10 +169,12 @@ class AsyncContext(_Context):
 
     async def put(self, data: bytes, media_type: str) -> Message:
         """Store bytes in the content store; returns {"address", "size"}."""
-        answer, _ = await self._ask({"t": "put", "media_type": str(media_type)}, _as_bytes(data))
+        answer, _ = await self._ask({"t": "put", "media_type": str(media_type)}, as_bytes(data))
         return put_address(answer)
 
     async def _ask(self, message: Message, data: bytes) -> tuple[Message, bytes]:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         request = self._channel.new_id()
         future: asyncio.Future[tuple[Message, bytes]] = loop.create_future()

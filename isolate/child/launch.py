@@ -31,6 +31,7 @@ def main(fd: int) -> NoReturn:
         plan[key] = bytes.fromhex(plan[key])
     code = 1
     try:
+        _uapi_proc.last_capability()  # remembered for every child: none of them sees /proc/sys
         os.umask(0o022)
         if plan["namespaces"]:
             _enter_tool_namespaces(host, plan)

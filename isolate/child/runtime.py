@@ -6,12 +6,9 @@ Runs after the last layer is on, and not before. Nothing it sends is believed: t
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
-import inspect
 import json
 import os
-import random
 import sys
 import time
 import traceback
@@ -24,6 +21,7 @@ from .context import AsyncContext, SyncContext
 MAX_DEPTH = 190
 """Levels of lists and objects in a result; the host's parser takes a few more, for the frame around it."""
 _ERROR_TEXT_CAP = 64 * 1024
+_CO_COROUTINE = 0x80  # inspect.CO_COROUTINE
 
 
 class UnusableTool(Exception):
@@ -104,12 +102,16 @@ def _load(path: str) -> tuple[Any, Message | None]:
 def _run(function: Any, channel: Channel, call: Message, tmp: str) -> Message:
     """Call the tool once; what it returned or raised as a message."""
     try:
-        if inspect.iscoroutinefunction(function):
+        if _is_coroutine_function(function):
+            import asyncio
+
             context: Any = AsyncContext(channel, call["call_id"], call["tool"], tmp)
             value = asyncio.run(function(call["input"], context))
         else:
             value = function(call["input"], SyncContext(channel, call["call_id"], call["tool"], tmp))
-            if inspect.isawaitable(value):
+            if hasattr(type(value), "__await__"):
+                import asyncio
+
                 value = asyncio.run(_await(value))
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
@@ -119,6 +121,15 @@ def _run(function: Any, channel: Channel, call: Message, tmp: str) -> Message:
         raise
     except BaseException as error:  # noqa: BLE001 - the tool's own failure, SystemExit and KeyboardInterrupt included
         return {"t": "error", **_describe(error, "run")}
+
+
+def _is_coroutine_function(function: Any) -> bool:
+    """As inspect.iscoroutinefunction, which is asked only about what is no plain function."""
+    if type(function) is types.FunctionType and not hasattr(function, "__wrapped__"):
+        return bool(function.__code__.co_flags & _CO_COROUTINE)
+    import inspect
+
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 async def _await(value: Any) -> Any:
@@ -168,33 +179,47 @@ def _valid(text: str) -> str:
 
 
 def _reseed() -> None:
-    """Random state is a copy of the zygote's: start it afresh in every child (attack 78)."""
-    random.seed()
+    """Random state is a copy of the zygote's: start it afresh in every child (attack 78).
+
+    OpenSSL notices a fork by the process number, and the zygote's is never a child's (`launch.py`).
+    """
+    seed = sys.modules.get("random")
+    if isinstance(seed, types.ModuleType):
+        seed.seed()
     numpy_random = sys.modules.get("numpy.random")
     if isinstance(numpy_random, types.ModuleType):
         numpy_random.seed(int.from_bytes(os.urandom(4), "big"))
-    # OpenSSL notices a fork by the process number, and the zygote's is never a child's (child/launch.py).
 
 
 def _dummy_round(function: Any) -> None:
-    """One call of nothing, in the finished child: the pages a real call writes are copied now, while nobody
-    waits.
-    """
-    if inspect.iscoroutinefunction(function):
+    """One call of nothing, in the finished child: what a call writes is copied while nobody waits."""
+    if function is not None and _is_coroutine_function(function):
+        import asyncio
+
         asyncio.run(_await_nothing())
     context = SyncContext(None, "", "", "")  # type: ignore[arg-type]
     encode(
-        {"t": "result", "value": json.loads('{"warm": [1, 2.5, "text", null, true]}'), "seen": context.tmp}
+        {
+            "t": "result",
+            "value": json.loads('{"warm": [1, 2.5, "text", null, true]}'),
+            "seen": context.tmp,
+        }
     )
 
 
-def warm() -> None:
-    """What a first call would have to do, done once in the zygote: codecs, event loop, JSON."""
-    asyncio.run(_await_nothing())
+def warm(with_asyncio: bool) -> None:
+    """What a first call would have to do, done once in the zygote.
+
+    with_asyncio: the tool's source speaks of it; a wrong guess costs time and nothing else.
+    """
+    if with_asyncio:
+        import asyncio
+
+        asyncio.run(_await_nothing())
     _dummy_round(None)
     "text".encode("utf-8", "replace").decode("utf-8", "replace")
     traceback.TracebackException.from_exception(ValueError("warm"))
 
 
 async def _await_nothing() -> None:
-    await asyncio.sleep(0)
+    return None

@@ -24,6 +24,7 @@ from typing import Any
 
 from . import _uapi_proc, cage, runtime
 from .channel import Channel
+from .layers import landlock
 
 _READY_INITS = 2  # inits made ahead: one for the fork under way, one for the next
 
@@ -35,6 +36,8 @@ class Zygote:
         self._host, self._inits, self._plan = host, inits, plan
         self._children: dict[int, tuple[int, int | None]] = {}  # pid -> (request number, pidfd of its init)
         self._asked = 0
+        self._ruleset: int | None = None
+        self._make_ruleset()
         self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if inits is not None else -1
 
     def serve(self) -> None:
@@ -103,7 +106,7 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             # getppid() of the child is 0 when it is in a namespace of its own: its parent is outside.
-            _child({**self._plan, "tmp": tmp}, fds, 0 if init is not None else me)
+            _child({**self._plan, "tmp": tmp}, fds, 0 if init is not None else me, self._ruleset)
         if init is not None:
             _uapi_proc.setns(self._own, _uapi_proc.CLONE_NEWPID)
         handle = os.pidfd_open(pid)
@@ -113,6 +116,13 @@ class Zygote:
         for fd in (*fds, handle):
             os.close(fd)
         self._order_inits()
+        self._make_ruleset()
+
+    def _make_ruleset(self) -> None:
+        """The next child's Landlock rules, made ahead while nobody waits; none is shared by two children."""
+        if self._ruleset is not None:
+            os.close(self._ruleset)
+        self._ruleset = landlock.prepare(self._plan["landlock"])
 
     def _report_ends(self) -> None:
         while True:
@@ -160,10 +170,12 @@ def _reap_group(group: int) -> None:
 def prepare(plan: dict[str, Any]) -> None:
     """What every child would else do for itself: imports, warm paths, a frozen heap."""
     sys.path[:] = plan["sys_path"]
+    os.environ.clear()
+    os.environ.update(plan["early_env"])  # no secret is in it: those come with the call
     for name in plan["preload"]:
         importlib.import_module(name)
     if plan["tool"]["kind"] == "module":
-        runtime.warm()
+        runtime.warm(plan["tool"]["asyncio"])
     tasks = os.listdir("/proc/self/task") if os.path.exists("/proc/self/task") else []
     if len(tasks) > 1:
         raise RuntimeError(
@@ -174,12 +186,13 @@ def prepare(plan: dict[str, Any]) -> None:
     gc.freeze()
 
 
-def _child(plan: dict[str, Any], fds: list[int], parent: int) -> None:
+def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | None) -> None:
     """Arrange the descriptors, enter the cage, serve one call, end. Never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         call, *streams = _above(fds[:4])
+        rules = None if ruleset is None else _above([ruleset])[0]
         for group in fds[4:]:
             os.write(
                 group, b"0"
@@ -187,11 +200,13 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int) -> None:
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
         os.dup2(call, 3, inheritable=False)
-        _uapi_proc.close_from(4)
+        if rules is not None:
+            os.dup2(rules, 4, inheritable=False)
+        _uapi_proc.close_from(4 if rules is None else 5)
         sock = socket.socket(fileno=3)
         channel = Channel(sock)
         try:
-            layers = cage.enter(plan, sock, parent)
+            layers = cage.enter(plan, sock, parent, None if rules is None else 4)
         except cage.CageError as error:
             channel.send(
                 {
@@ -204,8 +219,6 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int) -> None:
             os._exit(72)
         channel.send({"t": "caged", "layers": layers})
         channel.receive()  # the host has looked at us from outside and says go on
-        os.environ.clear()
-        os.environ.update(plan["early_env"])
         if plan["tool"]["kind"] == "module":
             runtime.serve_module(channel, plan["tool"]["path"], plan["tmp"])
         else:
@@ -218,7 +231,7 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int) -> None:
 
 
 def _above(fds: list[int]) -> list[int]:
-    """The same descriptors at numbers above 9, so that arranging 0 to 3 overwrites none of them."""
+    """The same descriptors at numbers above 9, so that arranging 0 to 4 overwrites none of them."""
     return [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in fds]
 
 

@@ -49,10 +49,12 @@ def test_a_module_tool_sees_the_system_python_and_its_own_folder(tmp_path: Path)
     ]
     assert made["landlock"] == {
         "read_exec": ["/usr", "/venv/site-packages", str(folder)],
-        "read": ["/etc", "/run", "/proc", "/dev"],
+        "read": ["/etc", "/run", "/dev"],
+        "read_own": ["/proc"],
         "list": ["/"],
         "devices": list(DEVICES),
-        "write": ["/dev/shm"],
+        "write": [],
+        "write_own": ["/dev/shm"],
         "connect_ports": [],
     }
 
@@ -132,7 +134,6 @@ def test_without_namespaces_only_the_entries_of_etc_that_a_view_would_show_are_r
         "/etc/group",
         "/etc/nsswitch.conf",
         "/etc/host.conf",
-        "/proc",
         "/dev",
     ]
     assert made["landlock"]["list"] == []

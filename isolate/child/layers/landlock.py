@@ -2,8 +2,8 @@
 capabilities and seccomp.
 
 The second wall behind the mount, network and process namespaces; on the tier without namespaces it is the
-only one for files. The ruleset is made in the child: a rule on /tmp must name the call's own tmpfs, which
-exists only there.
+only one for files. Most rules are made ahead in the zygote; a rule on /tmp must name the call's own tmpfs,
+which exists only in the child.
 """
 
 from __future__ import annotations
@@ -17,26 +17,21 @@ from . import FULL, MISSING, PARTIAL, Status
 _NEWEST_KNOWN = 7
 
 
-def apply(plan: dict[str, Any], tmp: str) -> dict[str, Status]:
-    """Restrict this process; `tmp` is the call's own folder.
+def prepare(plan: dict[str, Any]) -> int | None:
+    """A ruleset with every rule that does not depend on the call; None without Landlock.
 
     Paths that do not exist are left out: what is not there needs no right.
     """
     version = min(landlock.abi(), _NEWEST_KNOWN)
     if version == 0:
-        missing = (
-            MISSING,
-            "Landlock is not in this kernel or not in its `lsm=` list; boot with lsm=landlock,…",
-        )
-        return {"landlock-fs": missing, "landlock-net": missing, "landlock-scope": missing}
+        return None
     ruleset = landlock.create(version)
-    everything = landlock.handled_fs(version)
     for paths, rights in (
         (plan["read_exec"], landlock.READ | landlock.EXECUTE),
         (plan["read"], landlock.READ),
         (plan["list"], landlock.READ_DIR),
         (plan["devices"], landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE),
-        ([tmp, *plan["write"]], everything & ~landlock.EXECUTE & ~landlock.IOCTL_DEV),
+        (plan["write"], _change(version)),
     ):
         for path in paths:
             if os.path.exists(path):
@@ -44,9 +39,34 @@ def apply(plan: dict[str, Any], tmp: str) -> dict[str, Status]:
     if version >= 4:
         for port in plan["connect_ports"]:
             landlock.allow_port(ruleset, landlock.CONNECT_TCP, port)
+    return ruleset
+
+
+def apply(plan: dict[str, Any], tmp: str, ruleset: int | None) -> dict[str, Status]:
+    """Add what only this call has, and restrict this process.
+
+    tmp: the call's own folder. ruleset: from `prepare`, in the zygote. A mount that the call made covers the
+    place that the zygote saw, so its rules are made here.
+    """
+    if ruleset is None:
+        missing = (
+            MISSING,
+            "Landlock is not in this kernel or not in its `lsm=` list; boot with lsm=landlock,…",
+        )
+        return {"landlock-fs": missing, "landlock-net": missing, "landlock-scope": missing}
+    version = min(landlock.abi(), _NEWEST_KNOWN)
+    for path in (tmp, *plan["write_own"]):
+        landlock.allow_path(ruleset, version, path, _change(version))
+    for path in plan["read_own"]:
+        landlock.allow_path(ruleset, version, path, landlock.READ)
     landlock.restrict(ruleset)
     os.close(ruleset)
     return statuses(version)
+
+
+def _change(version: int) -> int:
+    """Every right but running programs and device controls."""
+    return landlock.handled_fs(version) & ~landlock.EXECUTE & ~landlock.IOCTL_DEV
 
 
 def statuses(version: int) -> dict[str, Status]:

@@ -36,7 +36,10 @@ def apply(limits: dict[str, Any]) -> Status:
     for kind, value in _FIXED.items():
         _lower(kind, value, value)
     if not limits.get("processes_enforced", True):
-        return PARTIAL, "without a user namespace RLIMIT_NPROC counts all processes of the user, not the call's own"
+        return (
+            PARTIAL,
+            "without a user namespace RLIMIT_NPROC counts all processes of the user, not the call's own",
+        )
     return FULL, ""
 
 
