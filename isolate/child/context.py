@@ -2,8 +2,8 @@
 anything.
 
 `SyncContext` serves a plain `def run`, its threads included; `AsyncContext` serves `async def run`, and
-imports asyncio only when it is used: loaded in the zygote it makes every fork slower. Both refuse over-long requests
-here with a Python error, so that an honest tool sees a traceback and not the end of its call.
+imports asyncio only when it is used: loaded in the zygote it makes every fork slower. Both refuse over-long
+requests here with a Python error, so that an honest tool sees a traceback and not the end of its call.
 """
 
 from __future__ import annotations
