@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol
 from fumehood.agent._capabilities import Table, assert_request_supported, capabilities_of
 from fumehood.agent._errors import ProviderError
 from fumehood.agent._guard import guard_request
-from fumehood.agent._parts import Capabilities, Request, strip_framework_fields
+from fumehood.agent._parts import Capabilities, Message, ReasoningPart, Request, strip_framework_fields
 from fumehood.agent._response import Response
 from fumehood.agent.providers._sse import SseEvent, SseParser
 from fumehood.agent.providers._types import Chunk, HttpRequest, ModelHttp
-from fumehood.agent.providers._wire import WireNames, wire_bytes, wire_request
+from fumehood.agent.providers._wire import WireNames, parts_of, wire_bytes, wire_request
 
 RETRYABLE: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 MAX_ERROR_CHARS: Final = 500
@@ -196,20 +196,18 @@ def _with_resolved_reasoning(guarded: Request, original: Request) -> Request:
     A caller could only write there what the model itself is about to read as its own words, and the vendor's
     signature refuses a forgery.
     """
-    messages = tuple(
-        after
-        if isinstance(after.content, (str, dict)) or isinstance(before.content, (str, dict))
-        else after.model_copy(
-            update={
-                "content": tuple(
-                    old if old.type == "reasoning" else new
-                    for new, old in zip(after.content, before.content, strict=True)
-                )
-            }
-        )
-        for after, before in zip(guarded.messages, original.messages, strict=True)
+    messages = [_thoughts_back(*pair) for pair in zip(guarded.messages, original.messages, strict=True)]
+    return guarded.model_copy(update={"messages": tuple(messages)})
+
+
+def _thoughts_back(after: Message, before: Message) -> Message:
+    old = parts_of(before)
+    if not any(isinstance(part, ReasoningPart) for part in old):
+        return after
+    pairs = zip(parts_of(after), old, strict=True)
+    return after.model_copy(
+        update={"content": tuple(was if isinstance(was, ReasoningPart) else now for now, was in pairs)}
     )
-    return guarded.model_copy(update={"messages": messages})
 
 
 def _error_text(raw: bytes) -> str:

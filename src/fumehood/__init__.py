@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fumehood._host import Host
     from fumehood._result import CallResult, Usage
+    from fumehood.agent import guard_request, media_result, tainted, unwrap_tainted
     from fumehood.policies.config import Config
     from fumehood.policies.errors import ConfigError, FumehoodError, PolicyDenied, SandboxUnavailable
     from fumehood.policies.load import load_config
@@ -24,7 +25,11 @@ _WHERE = {
     "PolicyDenied": "fumehood.policies.errors",
     "SandboxUnavailable": "fumehood.policies.errors",
     "Usage": "fumehood._result",
+    "guard_request": "fumehood.agent",
     "load_config": "fumehood.policies.load",
+    "media_result": "fumehood.agent",
+    "tainted": "fumehood.agent",
+    "unwrap_tainted": "fumehood.agent",
 }
 
 __version__ = "0.1.0"
@@ -38,7 +43,11 @@ __all__ = [
     "SandboxUnavailable",
     "Usage",
     "__version__",
+    "guard_request",
     "load_config",
+    "media_result",
+    "tainted",
+    "unwrap_tainted",
 ]
 
 

@@ -84,7 +84,8 @@ def test_only_an_untainted_output_of_a_declared_tool_is_media(declared: bool, ta
     honoured = declared and not tainted_output
     assert isinstance(part.content, tuple) == honoured
     if not honoured:
-        as_text = json.dumps({"tool": "t", "result": claims})
+        as_text = without_media_text(json.dumps({"tool": "t", "result": claims}))
+        assert "__media_result__" in as_text and b64(PNG) not in as_text
         assert part.content == (bad(as_text) if tainted_output else as_text)
     # A mark anywhere inside counts as well.
     inside = media_result([text("x")]) | {}
@@ -106,7 +107,7 @@ def test_labels_that_a_tool_writes_into_its_own_result_are_data() -> None:
     assert (part.is_error, part.retention, part.content) == (
         None,
         None,
-        json.dumps({"tool": "t", "result": output}),
+        without_media_text(json.dumps({"tool": "t", "result": output})),
     )
 
 
