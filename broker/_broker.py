@@ -40,7 +40,7 @@ class Limits:
     parallel: int = 16
     max_request: int = 8 * 1024 * 1024
     max_response: int = 8 * 1024 * 1024
-    timeout: float = 30.0
+    timeout: float = 300.0
     redirects: int = 10
     resolve: float = 5.0
 

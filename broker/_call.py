@@ -137,7 +137,7 @@ class BrokerCall:
             decision = decide(policy, request, answers, self._broker.own_addresses())
             if decision.outcome == "deny":
                 raise await self.refuse(decision, request, request.door, extra)
-            return await self._allow(decision, request, answers, extra)
+            return await self._allow(decision, request, answers, extra, policy)
         except BaseException:
             if connection:
                 self._broker.budgets.leave(self.scope.tool, matched.rule)
@@ -149,6 +149,7 @@ class BrokerCall:
         request: EgressRequest,
         answers: Answers,
         extra: Mapping[str, object] | None,
+        policy: EgressPolicy,
     ) -> Permit:
         event_id = await record_decision(
             self._broker.recorder, self.scope, decision, request=request, door=request.door, extra=extra
@@ -157,6 +158,10 @@ class BrokerCall:
         self._add_row(row)
         if not self._open:  # closed while the row was written: nothing goes out any more
             raise await self.refuse(self._plain(request, "no-call", "call"), request, request.door, extra)
+        if self.policy is not policy and match(self.policy, request).reason is not None:
+            raise await self.refuse(
+                self._plain(request, "policy-changed", "call"), request, request.door, extra
+            )
         return Permit(decision, request, event_id, row, time.monotonic(), answers.ttl)
 
     async def refuse(
@@ -321,6 +326,8 @@ class BrokerCall:
         refuse what comes later, drop idle connections, write the rows that are due.
         """
         self._open = False
+        for _, end in list(self._live.values()):
+            end("no-call", "the call ended")
         for door in self._doors:
             await door.close()
         idle, self._idle = self._idle, []

@@ -9,6 +9,7 @@ are installed, and are not asked for otherwise.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import zlib
@@ -31,6 +32,7 @@ class Decoder(Protocol):
         """The body ended. Raises: BadCoding when the coding did not."""
 
 
+@functools.cache  # looking for a module on disk costs more than the rest of a request
 def codings() -> tuple[str, ...]:
     """The content codings that this installation undoes, as they stand in Accept-Encoding."""
     more = [

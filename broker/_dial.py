@@ -262,6 +262,10 @@ class PinnedStream(httpcore.AsyncNetworkStream):
         """Close at once; nothing is waited for, since a hostile peer could hold a graceful close open."""
         self._transport.abort()
 
+    def abort(self) -> None:
+        """Close at once, from outside any task; a pending read or write fails."""
+        self._transport.abort()
+
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> PinnedStream:

@@ -27,6 +27,7 @@ from fumehood.broker._exchange import Exchange, Headers, ResponseHead, UpstreamF
 from fumehood.broker._secrets import Scrubber, with_secret
 from fumehood.broker._target import BadTarget, Target, parse_url, resolve_location
 from fumehood.broker._types import EgressRequest
+from fumehood.policies.errors import HostError
 
 MAX_HEADERS = 100  # header lines a tool may send
 MAX_HEADER_BYTES = 32 * 1024  # and their bytes in all
@@ -140,12 +141,17 @@ async def open_stream(call: BrokerCall, request: FetchRequest) -> AsyncIterator[
         target = parse_url(request.url)
     except BadTarget as bad:
         raise await call.refuse_text(request.url, bad, "fetch") from bad
-    deadline = time.monotonic() + min(request.timeout_s or 1e9, call.broker.limits.timeout)
+    started = time.monotonic()
+    deadline: float | None = None
     extra: dict[str, object] = {}
     async with call.slots:
         for count in range(call.broker.limits.redirects + 1):
             permit = await call.authorize(EgressRequest(target, method, "fetch"), extra=extra)
-            hop = _Hop(call, permit, target, min(deadline, _rule_deadline(permit)))
+            if deadline is None:
+                deadline = started + min(
+                    request.timeout_s or 1e9, _timeout(permit, call.broker.limits.timeout)
+                )
+            hop = _Hop(call, permit, target, min(deadline, permit.started + _timeout(permit, 1e9)))
             try:
                 head = await hop.ask(method, headers, body)
                 location = head.get("location") if head.status in _REDIRECTS and request.follow else None
@@ -185,6 +191,9 @@ class _Hop:
         self._status: int | None = None
         self._method = ""
         self._base = (0, 0)
+        self._ended: tuple[str, str] | None = None
+        self._watch = call.watch(permit, self._end_by_policy)
+        self._watch.__enter__()
         self.target = target
 
     async def ask(self, method: str, headers: Headers, body: bytes) -> ResponseHead:
@@ -203,7 +212,10 @@ class _Hop:
                 raise await self._cut(
                     "malformed", f"the request has several {rule.secret.header} headers", "grammar"
                 )
-        sent, self._scrubber = with_secret(headers, rule, self._call.broker.secrets)
+        try:
+            sent, self._scrubber = with_secret(headers, rule, self._call.broker.secrets)
+        except HostError as error:
+            raise await self._cut("upstream", error.message) from error
         self._method = method
         try:
             async with asyncio.timeout_at(self._loop_deadline()):
@@ -232,6 +244,8 @@ class _Hop:
         self._exchange = exchange
         self._base = (exchange.stream.sent, exchange.stream.received)
         self._call.reached(self._permit, exchange.stream.peer)
+        if self._ended is not None:
+            raise UpstreamFailed(self._ended[1])
         await exchange.send(method, self.target.request_target, headers, body)
         head = await exchange.head()
         self._status = head.status
@@ -313,6 +327,7 @@ class _Hop:
 
     async def end(self) -> None:
         """Give the connection back when it is clean, close it otherwise, and note the end."""
+        self._watch.__exit__(None, None, None)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             self._count(exchange)
@@ -322,7 +337,15 @@ class _Hop:
                 await exchange.aclose()
         self._call.finished(self._permit, status=self._status)
 
+    def _end_by_policy(self, reason: str, detail: str) -> None:
+        """A reload refuses this hop: break the connection; whoever waits on it reports this reason."""
+        self._ended = (reason, detail)
+        if self._exchange is not None:
+            self._exchange.stream.abort()
+
     async def _cut(self, reason: str, detail: str, source: Any = None) -> Exception:
+        if self._ended is not None:
+            reason, detail = self._ended
         if self._exchange is not None:
             self._count(self._exchange)
             await self._exchange.aclose()
@@ -339,9 +362,9 @@ class _Hop:
         return asyncio.get_running_loop().time() + max(0.0, self._deadline - time.monotonic())
 
 
-def _rule_deadline(permit: Permit) -> float:
+def _timeout(permit: Permit, default: float) -> float:
     rule = permit.decision.rule
-    return permit.started + rule.timeout if rule is not None and rule.timeout is not None else float("inf")
+    return rule.timeout if rule is not None and rule.timeout is not None else default
 
 
 def _decoded(decoder: Decoder | None, piece: bytes) -> Any:

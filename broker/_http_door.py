@@ -25,6 +25,7 @@ from fumehood.broker._refusal import http_refusal
 from fumehood.broker._secrets import Scrubber, with_secret
 from fumehood.broker._target import BadTarget, Target, parse_url
 from fumehood.broker._types import Door, EgressRefused, EgressRequest
+from fumehood.policies.errors import HostError
 
 _EARLY = 5.0  # seconds to wait for an answer after the upstream stopped taking the body
 
@@ -111,6 +112,8 @@ class _Forward:
         self._target, self._door = target, door
         self._began = False
         self._base = (0, 0)
+        self._ended: tuple[str, str] | None = None
+        self._current: Exchange | None = None
 
     async def run(self) -> bool:
         """Whether the connection may serve another request.
@@ -124,8 +127,9 @@ class _Forward:
         try:
             async with asyncio.timeout(timeout):
                 await self._check(permit)
-                exchange = await self._connect(permit)
-                return await self._exchange(permit, exchange)
+                with self._call.watch(permit, self._end_by_policy):
+                    exchange = await self._connect(permit)
+                    return await self._exchange(permit, exchange)
         except TimeoutError as error:
             raise await self._cut(permit, exchange, "budget-time", f"over {timeout} s") from error
         except UpstreamFailed as error:
@@ -173,13 +177,21 @@ class _Forward:
                 stream = await stream.start_tls(self._call.broker.tls, server_hostname=self._target.host.text)
             exchange = Exchange(stream)
         self._base = (exchange.stream.sent, exchange.stream.received)
+        self._current = exchange
+        if self._ended is not None:
+            raise UpstreamFailed(self._ended[1])
         self._call.reached(permit, exchange.stream.peer)
         return exchange
 
     async def _exchange(self, permit: Permit, exchange: Exchange) -> bool:
         rule, head = permit.decision.rule, self._head
         body = BodyReader(head, b"", self._stream.read)
-        headers, scrubber = with_secret(head.end_to_end(), rule, self._call.broker.secrets, keep_length=True)
+        try:
+            headers, scrubber = with_secret(
+                head.end_to_end(), rule, self._call.broker.secrets, keep_length=True
+            )
+        except HostError as error:
+            raise UpstreamFailed(error.message) from error
         if head.has_body and (head.get("expect") or "").lower() == "100-continue":
             await self._stream.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         limit = rule.max_request if rule is not None else None
@@ -282,7 +294,14 @@ class _Forward:
             await asyncio.gather(*tasks, return_exceptions=True)
         return False
 
+    def _end_by_policy(self, reason: str, detail: str) -> None:
+        self._ended = (reason, detail)
+        if self._current is not None:
+            self._current.stream.abort()
+
     async def _cut(self, permit: Permit, exchange: Exchange | None, reason: str, detail: str) -> Exception:
+        if self._ended is not None:
+            reason, detail = self._ended
         if exchange is not None:
             self._count(permit, exchange)
         refused = await self._call.cut(

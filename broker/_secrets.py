@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from fumehood.policies.errors import HostError
+from fumehood.policies.errors import FumehoodError, HostError
 from fumehood.policies.rules import EgressRule, SecretHeader
 
 SecretLookup = Callable[[str], str]
@@ -19,24 +19,27 @@ _MASK = b"[secret]"
 _SHORTEST = 6  # a shorter value would be found everywhere by chance
 
 
-def fill(secret: SecretHeader, lookup: SecretLookup) -> str:
-    """The header's value with every {NAME} looked up.
+def fill(secret: SecretHeader, lookup: SecretLookup) -> tuple[str, tuple[bytes, ...]]:
+    """The header's value with every {NAME} looked up, and the values by themselves.
 
     Raises: HostError without the value when a secret is missing or cannot stand in a header.
     """
+    values: list[bytes] = []
 
     def value_of(found: re.Match[str]) -> str:
         try:
             value = lookup(found[1])
-        except (KeyError, OSError) as error:
+        except (KeyError, OSError, FumehoodError) as error:
             raise HostError(
                 f"the secret {found[1]!r} cannot be read", hint="see [secrets] in the configuration"
             ) from error
         if not value.isascii() or not value.isprintable():
             raise HostError(f"the secret {found[1]!r} has characters that no header can hold")
+        values.append(value.encode())
         return value
 
-    return re.sub(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}", value_of, secret.value)
+    text = re.sub(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}", value_of, secret.value)
+    return text, tuple(values)
 
 
 def with_secret(
@@ -53,10 +56,8 @@ def with_secret(
     kept = tuple((key, value) for key, value in headers if key.lower() != name.lower())
     if not rule.secret.value:
         return kept, Scrubber(())
-    values = [lookup(part) for part in rule.secret.names]
-    return (*kept, (name, fill(rule.secret, lookup))), Scrubber(
-        tuple(value.encode() for value in values), keep_length=keep_length
-    )
+    text, values = fill(rule.secret, lookup)
+    return (*kept, (name, text)), Scrubber(values, keep_length=keep_length)
 
 
 class Scrubber:

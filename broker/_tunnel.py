@@ -74,8 +74,6 @@ def _is_plain_http(call: BrokerCall, asked: EgressRequest) -> bool:
 
     each message has its decision, and one for the connection would say nothing more.
     """
-    if match(call.policy, asked).reason is not None:
-        return False
     rules = tunnel_rules(call.policy.allow, asked)
     return bool(rules) and all(rule.scheme == "http" for rule in rules)
 

@@ -5,13 +5,15 @@ from its environment.
 from __future__ import annotations
 
 import ssl
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import pytest
 
 from fumehood.agent import EventLog
-from fumehood.broker import EgressRefused, FetchRequest, Limits
+from fumehood.broker import BrokerCall, EgressPolicy, EgressRefused, FetchRequest, Limits
 from fumehood.testing.dns import Misbehave, Said
 from fumehood.testing.http import Reply, Seen
 from tests.broker.world import PUBLIC, World
@@ -408,3 +410,49 @@ async def test_audit_mode_lets_the_unlisted_pass_and_says_what_it_would_have_sai
             with pytest.raises(EgressRefused) as caught:
                 await call.fetch(FetchRequest("GET", url))
             assert caught.value.reason == reason
+
+
+@pytest.mark.promise("broker:reload-ends-what-it-refuses")
+async def test_a_fetch_under_way_ends_when_the_policy_drops_its_entry_or_the_call_ends(world: World) -> None:
+    main = anyio.lowlevel.current_token()
+    half = anyio.Event()
+
+    def slow(seen: Seen) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
+        anyio.from_thread.run_sync(half.set, token=main)
+        stop.wait(10)
+
+    stop = threading.Event()
+    world.serve(443, slow, tls=True)
+    world.name(NAMES)
+    for reason in ("policy-changed", "no-call"):
+        half = anyio.Event()
+        async with world.call(URL) as call:
+            refused: list[EgressRefused] = []
+
+            async def ask(call: BrokerCall = call, refused: list[EgressRefused] = refused) -> None:
+                with pytest.raises(EgressRefused) as caught:
+                    await call.fetch(FetchRequest("GET", URL))
+                refused.append(caught.value)
+
+            with anyio.fail_after(10):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(ask)
+                    await half.wait()
+                    if reason == "no-call":
+                        await call.close()
+                    else:
+                        assert call.update_policy(EgressPolicy(generation=1)) == 1
+            assert refused[0].reason == reason
+    stop.set()
+
+
+async def test_a_secret_that_cannot_be_read_fails_the_request_without_its_value(world: World) -> None:
+    secret = {"host": "api.example.com", "secret": {"header": "Authorization", "value": "Bearer {GONE}"}}
+    server = world.serve(443, tls=True)
+    world.name(NAMES)
+    async with world.call(secret) as call:
+        with pytest.raises(EgressRefused) as caught:
+            await call.fetch(FetchRequest("GET", URL))
+    assert caught.value.reason == "upstream" and "'GONE' cannot be read" in str(caught.value)
+    assert server.seen == []

@@ -17,7 +17,7 @@ from fumehood.broker import BrokerCall, NetSockets
 from tests.broker import netns
 from tests.broker.clients import RawServer
 from tests.broker.netns import Namespace
-from tests.broker.world import PUBLIC, World
+from tests.broker.world import PUBLIC, World, policy
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def caged(
     world: World,
-    *policy: str,
+    *rules: str,
     ports: Sequence[int] = (443, 80, 22),
     routes: Sequence[tuple[str, int]] = (),
     early: str = "",
@@ -36,7 +36,7 @@ async def caged(
         lambda: netns.enter(ports, trust=world.trust, routes=routes, early=early)
     )
     try:
-        async with world.call(*policy, mode=mode) as call:
+        async with world.call(*rules, mode=mode) as call:
             await call.attach(
                 NetSockets(namespace.dns_udp, namespace.dns_tcp, namespace.tcp, namespace.proxy)
             )
@@ -320,3 +320,13 @@ except OSError as e: print("reset")
             done = await namespace.python(code)
         assert done.out.strip() in ("b''", "reset")
         assert call.rows[0]["reason"] == "not-public"
+
+
+async def test_a_deny_entry_for_a_method_leaves_the_others_where_the_inside_can_be_read(world: World) -> None:
+    world.serve(80)
+    world.name({"*": [PUBLIC]})
+    async with caged(world, "http://api.example.com") as (call, namespace):
+        call.update_policy(policy("http://api.example.com", deny=["POST http://api.example.com"]))
+        assert (await namespace.run("curl", "-sS", "--fail", "http://api.example.com/")).code == 0
+        refused = await namespace.run("curl", "-sS", "-i", "-d", "x", "http://api.example.com/")
+        assert "403 EGRESS_DENIED denied-by-rule" in refused.out
