@@ -24,11 +24,20 @@ from fumehood.sandbox._model import (
     ToolRefused,
     ToolSignature,
 )
+from fumehood.sandbox._process_backend import ProcessBackend
 from fumehood.sandbox._protocol import GROUP, Bridge, LimitHit, SandboxBackend
 from fumehood.sandbox._runner import ScriptRunner
+from fumehood.sandbox._signatures import (
+    RUN_SCRIPT_SCHEMA,
+    declarations,
+    python_stubs,
+    run_script_tool,
+    typescript,
+)
 
 __all__ = [
     "GROUP",
+    "RUN_SCRIPT_SCHEMA",
     "Bridge",
     "CallTool",
     "Capabilities",
@@ -38,6 +47,7 @@ __all__ = [
     "FetchCall",
     "LimitHit",
     "Limits",
+    "ProcessBackend",
     "SandboxBackend",
     "Script",
     "ScriptError",
@@ -52,4 +62,8 @@ __all__ = [
     "WorkerEntry",
     "WorkerLauncher",
     "WorkerProcess",
+    "declarations",
+    "python_stubs",
+    "run_script_tool",
+    "typescript",
 ]

@@ -22,7 +22,7 @@ from fumehood.sandbox._launch import WorkerLauncher
 from fumehood.sandbox._model import Ending, Progress, Script
 from fumehood.sandbox._protocol import Bridge
 from fumehood.sandbox._worker import Lane, Worker, WorkerLost, sealed_memfd
-from fumehood.sandbox.child._build import load_entry
+from fumehood.sandbox.child._build import entry_key, load_entry
 from fumehood.sandbox.child._cache import Cache, CacheError, default_folder
 
 LANES = 16  # threads of one worker; each costs a stack of address space and one socket
@@ -30,6 +30,8 @@ RECYCLE_AFTER = (
     20_000  # scripts; a hedge against slow leaks in an engine that creates and drops instances all day
 )
 BUILD_S = 600.0  # compiling CPython on a small busy machine takes a minute at most
+
+_SEALED: dict[str, tuple[int, Mapping[str, Any]]] = {}  # engines this process has verified; sealed, so they stay what they were
 
 
 class WorkerPool:
@@ -97,7 +99,9 @@ class WorkerPool:
         if found is None:
             raise SandboxUnavailable(f"the {name} engine was built but isn't in {self._cache_folder}")
         compiled, meta = found
-        return sealed_memfd(f"fumehood-{name}", compiled), meta
+        fd = await asyncio.to_thread(sealed_memfd, f"fumehood-{name}", compiled)
+        _SEALED[key] = (fd, meta)
+        return os.dup(fd), meta
 
     async def run(self, script: Script, bridge: Bridge, memory: int) -> Ending:
         """Run a script on a worker; run it once more, alone, when a neighbour took the worker down.

@@ -8,7 +8,10 @@ from importlib import metadata
 from pathlib import Path
 
 from fumehood.policies.errors import ConfigError, SandboxUnavailable
+from fumehood.sandbox._launch import WorkerLauncher
+from fumehood.sandbox._monty import MontyBackend
 from fumehood.sandbox._pool import WorkerPool
+from fumehood.sandbox._process_backend import ProcessBackend
 from fumehood.sandbox._protocol import GROUP, SandboxBackend
 from fumehood.sandbox._wasm_backend import InProcessBackend, WasmBackend
 
@@ -17,14 +20,15 @@ DEFAULTS = {"js": "quickjs", "python": "cpython"}
 LANGUAGES = ("js", "python")
 
 
-def load_backends(pool: WorkerPool, *, in_process: bool, cache: Path | None) -> dict[str, SandboxBackend]:
+def load_backends(
+    pool: WorkerPool, launcher: WorkerLauncher, *, in_process: bool, cache: Path | None
+) -> dict[str, SandboxBackend]:
     """Every backend by name. With `in_process` the names of the defaults lead to engines in this process."""
-    from fumehood.sandbox._monty import MontyBackend
-
     found: dict[str, SandboxBackend] = {}
     for lang in LANGUAGES:
         found[DEFAULTS[lang]] = InProcessBackend(lang, cache=cache) if in_process else WasmBackend(lang, pool)
     found["monty"] = MontyBackend()
+    found["process"] = ProcessBackend(launcher)
     for entry in metadata.entry_points(group=GROUP):
         try:
             backend = entry.load()()

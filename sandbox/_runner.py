@@ -89,7 +89,8 @@ class ScriptRunner:
             if self._pool is None:
                 self._pool = WorkerPool(self._launcher, size=self._workers, cache=self._cache)
             self._backends = (
-                load_backends(self._pool, in_process=self._in_process, cache=self._cache) | self._given
+                load_backends(self._pool, self._launcher, in_process=self._in_process, cache=self._cache)
+                | self._given
             )
         return self._backends
 

@@ -209,12 +209,12 @@ class Worker:
         return f"<Worker pid={self.process.pid} {state} {counts}>"
 
     @classmethod
-    async def start(cls, launcher: WorkerLauncher) -> Worker:
+    async def start(cls, launcher: WorkerLauncher, entry: WorkerEntry | None = None) -> Worker:
         """Start a process and hear that it is ready. Raises: SandboxUnavailable."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         try:
-            process = await launcher.launch(WorkerEntry(), theirs)
+            process = await launcher.launch(entry or WorkerEntry(), theirs)
         except OSError as error:
             ours.close()
             raise SandboxUnavailable(f"the script worker could not be started: {error}") from error

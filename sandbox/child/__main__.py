@@ -15,6 +15,11 @@ def main(arguments: list[str]) -> int:
 
         serve(int(arguments[1]))
         return 0
+    if len(arguments) == 2 and arguments[0] == "script":
+        from fumehood.sandbox.child._process import serve_script
+
+        serve_script(int(arguments[1]))
+        return 0
     if len(arguments) == 4 and arguments[0] == "build":
         from fumehood.sandbox.child._build import build
 
@@ -29,7 +34,7 @@ def main(arguments: list[str]) -> int:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             return 1
         return 0
-    print("usage: serve FD | build js|python fuel|nofuel CACHE", file=sys.stderr)
+    print("usage: serve FD | script FD | build js|python fuel|nofuel CACHE", file=sys.stderr)
     return 2
 
 

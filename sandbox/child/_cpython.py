@@ -24,6 +24,7 @@ from fumehood.sandbox.child import _capi
 from fumehood.sandbox.child._job import CALL, FETCH, End, Engine, Failure, Job, Port, Stop, Transport
 
 MAX_RANDOM = 1 << 20  # bytes per call of what the guest's own libraries may draw
+STOP = 2  # the "stream" on which the guest asks to be ended for a cap it saw coming
 NOT_GRANTED = "the script used something that this sandbox does not have"
 _TRAPS = {
     wasmtime.TrapCode.STACK_OVERFLOW: "stack",
@@ -193,6 +194,8 @@ def _call(_store: object, name: str, args: str, fetch: bool) -> component.Varian
 
 def _emit(_store: object, stream: int, text: str) -> None:
     instance, port = _current()
+    if stream == STOP:
+        raise _stop(instance, text if text in ("output", "bridge-bytes") else "output")
     raw = text.encode("utf-8", "replace")
     allowed = port.take_output(len(raw))
     try:
@@ -224,6 +227,8 @@ def _config(job: Job) -> str:
             "tools": job.tools,
             "fetch": job.fetch,
             "session": job.session is not None,
+            "output": job.limits.output,
+            "bridge_bytes": job.limits.bridge_bytes,
         }
     )
 

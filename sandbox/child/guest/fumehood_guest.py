@@ -117,6 +117,9 @@ for _name in [
 
 FILE = "<script>"
 MESSAGE_MAX = 8000
+# what crosses at once: the host copies a string several times over before it can look at its length
+PIECE = 64 << 10
+STOP = 2  # the "stream" that ends the script with the reason given
 _loads, _dumps = json.loads, json.dumps
 _compile, _exec, _eval = compile, exec, eval
 
@@ -253,7 +256,7 @@ def _now():
     return value
 
 
-_mktime, _gmtime_real, _strftime = time.mktime, time.gmtime, time.strftime
+_gmtime_real, _strftime_real, _asctime_real = time.gmtime, time.strftime, time.asctime
 
 
 def _broken_down(seconds=None):
@@ -263,7 +266,9 @@ def _broken_down(seconds=None):
 time.time = time.monotonic = time.perf_counter = time.process_time = time.thread_time = _now
 time.time_ns = time.monotonic_ns = time.perf_counter_ns = time.process_time_ns = lambda: int(_now() * 1e9)
 time.gmtime = time.localtime = _broken_down
-time.ctime = lambda seconds=None: time.asctime(_broken_down(seconds))
+time.strftime = lambda form, parts=None: _strftime_real(form, _broken_down() if parts is None else parts)
+time.asctime = lambda parts=None: _asctime_real(_broken_down() if parts is None else parts)
+time.ctime = lambda seconds=None: _asctime_real(_broken_down(seconds))
 timeit.default_timer = _now
 time.get_clock_info = lambda name: types.SimpleNamespace(
     implementation="granted by the host", monotonic=False, adjustable=False, resolution=1e-9
@@ -462,7 +467,9 @@ class _Out(io.TextIOBase):
             text = "".join(self.parts)
             self.parts.clear()
             self.size = 0
-            wit_world.emit(self.stream, text.encode("utf-8", "replace").decode("utf-8"))
+            for start in range(0, len(text), PIECE):
+                piece = text[start : start + PIECE]
+                wit_world.emit(self.stream, piece.encode("utf-8", "replace").decode("utf-8"))
 
 
 # --- tools ----------------------------------------------------------------------------------------------
@@ -477,8 +484,11 @@ class ToolError(Exception):
 
 def _ask(name, args, fetch):
     sys.stdout.flush()
+    question = _dumps(args, allow_nan=False)
+    if len(question) > _settings["bridge_bytes"]:
+        wit_world.emit(STOP, "bridge-bytes")
     try:
-        answer = wit_world.call(name, _dumps(args, allow_nan=False), fetch)
+        answer = wit_world.call(name, question, fetch)
     except componentize_py_types.Err as error:
         said = _loads(error.value)
         raise ToolError(said.get("message") or "the tool failed", said.get("reason")) from None
@@ -566,14 +576,18 @@ def _plain(value):
 
 def _value_json(value):
     try:
-        return _dumps(value, allow_nan=False, default=_plain, separators=(",", ":"))
+        text = _dumps(value, allow_nan=False, default=_plain, separators=(",", ":"))
     except RecursionError:
         raise ValueError("the script's value is cyclic or nested too deeply") from None
+    if len(text) > _settings["output"]:
+        wit_world.emit(STOP, "output")
+    return text
 
 
 # --- one script -----------------------------------------------------------------------------------------
 # -------------------------
 _session = None
+_settings = {}
 _ALLOW_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -652,8 +666,8 @@ def _describe(error, code):
 
 class WitWorld(wit_world.WitWorld):
     def run(self, code, config):
-        global _session, _source
-        settings = _loads(config)
+        global _session, _settings, _source
+        settings = _settings = _loads(config)
         _source = random.Random(settings["seed"])
         _reseed(settings["seed"][::-1])
         sys.stdout, sys.stderr = out, err = _Out(0), _Out(1)

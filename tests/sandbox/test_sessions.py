@@ -1,0 +1,109 @@
+"""Sessions keep an instance for later scripts; snapshots carry a JavaScript session as bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from fumehood.policies.errors import ConfigError
+from fumehood.sandbox import Limits, ScriptRunner
+from tests.sandbox.conftest import TOOLS, call_tool
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("lang", "first", "second", "value"),
+    [
+        ("js", "let a = 1; function f() { return a + 1 }", "a = 5; f()", 6),
+        ("js", "const b = await echo({ x: 2 }); b.x", "b.x + 1", 3),
+        ("python", "a = 1\ndef f(): return a + 1", "a = 5\nf()", 6),
+        ("python", "import math\nb = echo(x=2)", "b['x'] + math.floor(1.5)", 3),
+    ],
+)
+async def test_a_session_remembers(
+    either: ScriptRunner, lang: str, first: str, second: str, value: object
+) -> None:
+    for code in (first, second):
+        result = await either.run(code, lang=lang, session="s", tools=TOOLS, call_tool=call_tool)
+        assert (result.outcome, result.session_lost) == ("ok", False), result.error
+    assert result.value == value
+    other = await either.run("typeof a" if lang == "js" else "'a' in globals()", lang=lang, session="another")
+    assert other.value in ("undefined", False)
+
+
+@pytest.mark.parametrize("lang", ["js", "python"])
+async def test_an_exception_does_not_end_a_session_and_a_limit_does(either: ScriptRunner, lang: str) -> None:
+    set_, get, loop, bad = (
+        ("var a = 1", "typeof a", "for (;;);", "null.x")
+        if lang == "js"
+        else ("a = 1", "'a' in globals()", "while True: pass", "1/0")
+    )
+    await either.run(set_, lang=lang, session="s")
+    thrown = await either.run(bad, lang=lang, session="s")
+    assert (thrown.outcome, thrown.session_lost) == ("tool_error", False)
+    assert (await either.run(get, lang=lang, session="s")).value in ("number", True)
+    killed = await either.run(loop, lang=lang, session="s", limits=Limits(wall_s=0.2))
+    assert (killed.outcome, killed.session_lost) == ("limit", True)
+    assert (await either.run(get, lang=lang, session="s")).value in ("undefined", False)
+
+
+async def test_forgetting_ends_a_session(either: ScriptRunner) -> None:
+    await either.run("var a = 1", session="s")
+    await either.forget("s")
+    assert (await either.run("typeof a", session="s")).value == "undefined"
+
+
+@pytest.mark.promise("sandbox:session-answers-stay-in-their-script")
+async def test_a_session_with_a_question_open_is_not_used_again(runner: ScriptRunner) -> None:
+    result = await runner.run("never({}); 1", session="s", tools=TOOLS, call_tool=_never)
+    assert (result.value, result.session_lost) == (1, True)
+    assert [c.outcome for c in result.tool_calls] == ["abandoned"]
+
+
+async def _never(name: str, args: object) -> object:
+    import asyncio
+
+    await asyncio.Event().wait()
+    return None
+
+
+async def test_a_snapshot_comes_back_in_another_runner(runner: ScriptRunner) -> None:
+    taken = await runner.run(
+        "var log = ['a']; const f = (x) => { log.push(x); return log.join() }; 1", snapshot=True
+    )
+    assert taken.snapshot is not None and len(taken.snapshot) < 1 << 20
+    for in_process in (False, True):
+        async with ScriptRunner(workers=1, in_process=in_process) as other:
+            result = await other.run("f('b')", restore=taken.snapshot)
+            again = await other.run("f('c')", restore=taken.snapshot, session="s")
+            later = await other.run("f('d')", session="s")
+        assert [result.value, again.value, later.value] == ["a,b", "a,c", "a,c,d"]
+
+
+@pytest.mark.promise("sandbox:snapshot-is-data")
+async def test_a_damaged_or_foreign_snapshot_is_refused(runner: ScriptRunner) -> None:
+    taken = (await runner.run("1", snapshot=True)).snapshot
+    assert taken is not None
+    for bad in (
+        b"",
+        b"garbage",
+        taken[:-5],
+        taken[:60],
+        b"x" + taken[1:],
+        taken[:30] + b"\0" * 32 + taken[62:],
+    ):
+        result = await runner.run("1 + 1", restore=bad)
+        assert (result.outcome, result.reason) == ("sandbox_error", "start"), bad[:20]
+    assert (await runner.run("1 + 1", restore=taken)).value == 2
+
+
+async def test_a_snapshot_that_would_unpack_past_the_cap_is_a_limit(runner: ScriptRunner) -> None:
+    taken = await runner.run("globalThis.big = new Uint8Array(20 << 20).fill(1); 1", snapshot=True)
+    result = await runner.run("big.length", restore=taken.snapshot, limits=Limits(memory=8 << 20))
+    assert (result.outcome, result.reason) == ("limit", "memory")
+    assert (await runner.run("big.length", restore=taken.snapshot)).value == 20 << 20
+
+
+async def test_a_backend_without_sessions_or_snapshots_says_so(runner: ScriptRunner) -> None:
+    with pytest.raises(ConfigError, match="'cpython' has no snapshots"):
+        await runner.run("1", lang="python", snapshot=True)
