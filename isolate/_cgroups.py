@@ -39,7 +39,8 @@ class Groups:
     """
 
     def __init__(self, name: str | None = None, *, count_processes: bool = False) -> None:
-        self._name = name or f"{_PREFIX}{os.getpid()}"
+        # Two hosts may live in one process, and a killed one may have left its folder behind.
+        self._name = name or f"{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
         self._controllers = ("memory", "pids") if count_processes else ("memory",)
         self._free: dict[tuple[int, int], list[Group]] = {}
         self._numbers = itertools.count()
