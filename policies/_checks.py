@@ -21,6 +21,8 @@ from fumehood.policies.errors import RuleError
 from fumehood.policies.rules import EgressRule, parse_rule
 
 _ONLY_FOR = {"result": "command", "preload": "module"}
+# A script has no file, no environment and no process of its own; `ctx` is not there to emit events with.
+_NOT_FOR_SCRIPTS = ("read", "write", "env", "processes", "tmp", "cpu_s", "events", "start_s", "reuse")
 _READ_BY_HOST = ("module", "script", "input_schema")
 
 
@@ -68,6 +70,9 @@ def _kind(at: KeyPath, raw: Mapping[str, Any]) -> Iterator[Problem]:
         has = f"this one has {' and '.join(kinds)}" if kinds else "this one has none"
         yield Problem(at, f"a tool has exactly one of module, command, mcp and script; {has}")
         return
+    for key in _NOT_FOR_SCRIPTS if kinds == ["script"] else ():
+        if key in raw:
+            yield Problem((*at, key), "has no meaning for a script, which has no file and no process; delete it")
     for key, kind in _ONLY_FOR.items():
         if key in raw and kinds != [kind]:
             yield Problem(

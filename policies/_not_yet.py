@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 
 NOT_YET: dict[str, str] = {
     "tools.*.mcp": "MCP servers as tools",
-    "tools.*.script": "scripts in the WASM sandbox",
     'tools.*.mode = "audit"': "audit mode",
     "tools.*.returns_media = true": "tool output read as media (ctx.put works)",
     'tools.*.approval = "always"': "approval by a person",

@@ -232,7 +232,6 @@ def test_the_same_file_is_refused_for_every_entry_that_nothing_enforces_yet(base
         "tools.metrics.retention",
         "tools.files.mcp",
         "tools.files.retention",
-        "tools.rollup.script",
     }
 
 
