@@ -35,7 +35,8 @@ _ANGLES: Final = (
 costs a reader nothing.
 """
 
-_BRACKET: Final = re.compile(r"<(?=[\x00-\x20\x7f/\\]*(?:[uU&%]|[^\x00-\x7f]|\Z))")
+# Possessive, or a "<" before a megabyte of blanks would be tried again for each of them.
+_BRACKET: Final = re.compile(r"<(?=[\x00-\x20\x7f/\\]*+(?:[uU&%]|[^\x00-\x7f]|\Z))")
 
 _MANY: Final = 2_000
 """Past this many "<" in one text each is written as an entity without looking what follows: text that full of

@@ -1,0 +1,32 @@
+"""Requirements of this part's themes that no test here can hold, each with the reason.
+`test_requirement_coverage.py` checks both ways.
+"""
+
+from __future__ import annotations
+
+GAPS: dict[str, str] = {
+    "R298": (
+        "redaction before audit adapters belongs to the adapters, which are not built; recorded "
+        "reasoning holds no readable text at all"
+    ),
+    "R476": "pool identity is isolate's: tests/isolate",
+    "R477": "killing the whole tree is isolate's: tests/isolate",
+    "R478": "framing of a child's channel is isolate's: tests/isolate",
+    "R481": "limits of scripts are the sandbox's: tests/sandbox",
+    "R483": (
+        "parking and resuming a batch is the agent loop's, which is built after this part; "
+        "results_message gives it the one message"
+    ),
+    "R484": "parked state is the agent loop's, which is built after this part",
+    "R492": "approvals are the agent loop's, which is built after this part",
+}
+
+ELSEWHERE: dict[str, str] = {
+    "R470": "tests/broker",
+    "R471": "tests/broker",
+    "R472": "tests/broker",
+    "R473": "tests/broker",
+    "R474": "tests/broker",
+    "R475": "tests/broker",
+}
+"""Numbers of theme 35 that another area's tests hold; listed here only to say where to look."""
