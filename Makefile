@@ -1,6 +1,6 @@
 # Every target sets up what it needs first; a checkout that is current goes straight on. The logic is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check soak bench demo-svg clean
+.PHONY: help setup setup-run demo test lint check soak bench demo-svg clean
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 
@@ -8,9 +8,12 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 12
 
 setup: ## Debian packages, .venv, the project in it
-	@scripts/setup.sh
+	@scripts/setup.sh test
 
-demo: setup ## the main job on built-in examples, offline
+setup-run:
+	@scripts/setup.sh run
+
+demo: setup-run ## the main job on built-in examples, offline
 	@$(BIN)/fumehood demo
 
 test: setup ## every test; ARGS="tests/broker -k redirect" for some
@@ -28,7 +31,7 @@ soak: setup ## ten thousand calls, then nothing may be left behind
 bench: setup ## figures of this machine
 	@scripts/bench.sh
 
-demo-svg: setup ## run the demo and write docs/demo.svg
+demo-svg: setup-run ## run the demo and write docs/demo.svg
 	@$(BIN)/python scripts/demo_svg.py
 
 clean: ## everything that the other targets made

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Make sure of the programs in debian-packages.txt: silent when all are there, apt only as root, else a line to copy.
+# $1: "run" for what the product needs, "test" for everything.
 set -euo pipefail
+level=${1:?run or test}
 list=$(dirname "${BASH_SOURCE[0]}")/debian-packages.txt
 
 installed=" $(dpkg-query -W -f='${db:Status-Abbrev}${Package} ' 2>/dev/null | grep -oP 'ii \K\S+' | tr '\n' ' ' || true)"
 missing=()
-while read -r package command _; do
+while read -r package command needed _; do
     case $package in '' | '#'*) continue ;; esac
+    [[ $needed == test && $level == run ]] && continue
     [[ $command != - ]] && command -v "$command" >/dev/null && continue
     [[ $installed == *" $package "* ]] && continue
     [[ $command == - ]] && ! command -v dpkg-query >/dev/null && continue # not Debian: nothing here can tell

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Everything a checkout needs before its first command: Debian packages, .venv, the project and its tools in it.
 # A stamp holds what was installed, so a checkout that is current goes straight on and no pip is run.
+# $1: "run" for the product and its demo, "test" (the default) for the tests too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 022 # the tests' ordinary user reads these files
-scripts/debian.sh
+scripts/debian.sh "${1:-test}"
 
 stamp=.venv/installed
 wanted="$PWD $(cat pyproject.toml scripts/setup.sh | sha256sum)"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from fumehood._result import CallResult
 from fumehood.policies.errors import FumehoodError
 
 Told = tuple[str, str, bool]
+
+GONE_WITHIN_S = 1.0  # a process that is there longer after its call is a finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +247,9 @@ async def _fork(tour: Tour) -> Told:
     while not running.done() and not seen:
         seen = bool(await asyncio.to_thread(_named, name))
     result = await running
-    left = await asyncio.to_thread(_named, name)
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while (left := await asyncio.to_thread(_named, name)) and time.monotonic() < deadline:
+        pass  # SIGKILL was sent before the result came; the kernel takes a moment to carry it out
     held = result.outcome == "ok" and seen and not left
     why = "seen from outside while the call ran; gone when it had ended"
     return "killed", why if held else f"seen: {seen}, left: {left}; {_unexpected(result)}", held
