@@ -188,10 +188,11 @@ class Child:
                 name: detail for name, (level, detail) in self.layers.items() if level == "MISSING" and detail
             }
             raise SandboxUnavailable(f"this machine reaches the tier {tier!r}, not {self.tier!r}: {missing}")
-        wrong = _posture.faults(_posture.look(self.pid), plan)
+        seen = _posture.look(self.pid)
+        wrong = _posture.faults(seen, plan)
         if wrong:
             raise SandboxUnavailable(f"a child is not caged as planned: {wrong}")
-        self.layers["fds"] = self.layers["environment"] = ("FULL", "")
+        self.layers.update(_posture.seen_levels(seen))
 
     async def _see_group(self) -> None:
         """The child put itself into its group before anything else; here is only looked."""
@@ -227,7 +228,7 @@ class Child:
             message, _ = await self.receive()
         if message["t"] != "ready":
             raise ProtocolError(f"the child sent {message['t']!r} before it was ready")
-        self.start_error = message["error"]
+        self.start_error = message.get("error")
 
     @property
     def alive(self) -> bool:
@@ -243,7 +244,18 @@ class Child:
         """Whether the process has said nothing that was not read: one that talks between calls is not used
         again.
         """
-        return not self._frames and self._parser.pending == 0 and self.alive
+        return not self.spoke and self.alive
+
+    @property
+    def spoke(self) -> bool:
+        """Whether the process has sent something that was not read: nothing is asked of it between calls."""
+        if self._frames or self._parser.pending:
+            return True
+        assert self._sock is not None
+        try:
+            return bool(self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except (BlockingIOError, ConnectionError):
+            return False
 
     async def begin(self, spec: ToolSpec, frame: CallFrame) -> None:
         """Send the call: the module runs, the command is exec'd."""

@@ -68,7 +68,8 @@ def judge(seen: Seen, *, kind: str, cpu_s: float, processes: int) -> Verdict:
     if failed and (limit := _counted_limit(seen, processes)) is not None:
         return Verdict("limit", limit, _LIMIT_TEXT[limit], error=_error(said))
     if said is not None and said["t"] == "exec-failed":
-        text = f"the program {said['program']!r} cannot be run inside the sandbox: {said['error']}"
+        program, why = _text(said.get("program"), "", 4096), _text(said.get("error"), "", 4096)
+        text = f"the program {program!r} cannot be run inside the sandbox: {why}"
         return Verdict("sandbox_error", "start", text)
     if said is not None:
         return Verdict("tool_error", None, None, error=_error(said))

@@ -31,6 +31,8 @@ fill the host.
 """
 _OBJECTS_PER_BYTE = 32  # the most that a byte of JSON becomes as Python objects
 _FRAME_SLACK = 4096
+_LINE = 64  # what a log line counts beside its text: a tool cannot fill the log with empty ones
+_CLOSED_S = 1.0  # a process that ends takes its socket with it; one that outlives it so long has closed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,9 @@ class Session:
         child, call = self._child, self._call
         if child.doors:
             await self._services.doors(self._take_doors())
+        if child.spoke:
+            self._seen.protocol_fault = "it spoke before it was called"
+            return
         feeding = asyncio.create_task(self._feed_stdin()) if self._spec.kind == "command" else None
         await child.begin(self._spec, call)
         try:
@@ -186,12 +191,22 @@ class Session:
         except ProtocolError as error:
             self._seen.protocol_fault = str(error)
         except EOFError:
-            if self._spec.kind == "command":
-                await child.ended()
+            await self._after_the_socket()
         finally:
             if feeding is not None:
                 feeding.cancel()
                 await asyncio.gather(feeding, return_exceptions=True)
+
+    async def _after_the_socket(self) -> None:
+        """The call's socket is closed: by the end of the process, by a command's exec, or by a tool on purpose."""
+        if self._spec.kind == "command":
+            await self._child.ended()
+            return
+        try:
+            async with asyncio.timeout(_CLOSED_S):
+                await self._child.ended()
+        except TimeoutError:
+            self._seen.protocol_fault = "it closed its call socket and went on"
 
     def _take_doors(self) -> Doors:
         (udp, tcp, *listeners), self._child.doors = self._child.doors, []
@@ -205,6 +220,8 @@ class Session:
         if kind in ("result", "error", "exec-failed"):
             if kind == "result" and "value" not in message:
                 raise ProtocolError("a result without a value")
+            if (kind == "exec-failed") != (self._spec.kind == "command"):
+                raise ProtocolError(f"a message of the type {kind!r} from a {self._spec.kind} tool")
             await self._finish_requests()
             self._seen.said = message
         elif kind == "emit":
@@ -213,7 +230,7 @@ class Session:
             text = message.get("text")
             if not isinstance(text, str):
                 raise ProtocolError("a log line that is no text")
-            if self._count(len(text)):
+            if self._count(len(text) + _LINE):
                 await self._services.log(text)
         elif kind in ("fetch", "put"):
             if not isinstance(message.get("id"), int):
