@@ -31,7 +31,7 @@ from fumehood.policies.errors import SandboxUnavailable
 HERE = Path(__file__).resolve().parent
 TOOL = HERE / "attacks" / "tool.py"
 DEGRADED = HERE / "degraded"
-MODULES = ("reading", "escaping", "planting", "exhausting")
+MODULES = ("reading", "escaping", "planting", "exhausting", "lying")
 ALLOW_EVERYTHING = bytes.fromhex("060000000000ff7f").hex()  # one instruction: return SECCOMP_RET_ALLOW
 AT_ONCE = 2
 CASE_S = 60.0  # no case takes that long; a hang becomes a record
@@ -200,7 +200,7 @@ class Harness:
     def spec(self, case: Case, **changes: Any) -> ToolSpec:
         """The tool of one case; cases with the same cage share a zygote."""
         cage, values = case.cage, self.world.values
-        name = f"attacked-{abs(hash(cage)):x}" if changes == {} else f"attacked-{case.id}"
+        name = changes.pop("name", f"attacked-{case.id}" if changes else f"attacked-{abs(hash(cage)):x}")
         fields: dict[str, Any] = {
             "path": TOOL,
             "limits": Limits(**{**PLAIN_LIMITS, **dict(cage.limits)}),  # type: ignore[arg-type]
