@@ -25,35 +25,47 @@ class Posture:
     descriptors, user id, environment.
     """
 
-    own_namespaces: frozenset[str]
+    own_namespaces: frozenset[str] | None
     seccomp_mode: int
     no_new_privs: bool
     capabilities: int
     bounding: int
-    descriptors: tuple[int, ...]
+    descriptors: tuple[int, ...] | None
     uid: int
     environment: tuple[str, ...] | None
 
 
 def look(pid: int) -> Posture:
-    """Read /proc/PID of a child. Raises OSError when it is gone."""
+    """Read /proc/PID of a child. Raises OSError when it is gone.
+
+    None for what only a host with CAP_SYS_PTRACE may see of another user's process: a container's root lacks
+    it by default.
+    """
     status = _status(pid)
-    ours = _our_namespaces(os.getpid())
-    own = frozenset(
-        layer for layer, name in _NAMESPACES.items() if os.readlink(f"/proc/{pid}/ns/{name}") != ours[layer]
-    )
     capabilities = 0
     for line in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
         capabilities |= int(status[line], 16)
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        environment = tuple(part.decode("utf-8", "replace") for part in file.read().split(b"\0") if part)
+    try:
+        ours = _our_namespaces(os.getpid())
+        own = frozenset(
+            layer
+            for layer, name in _NAMESPACES.items()
+            if os.readlink(f"/proc/{pid}/ns/{name}") != ours[layer]
+        )
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = tuple(
+                part.decode("utf-8", "replace") for part in file.read().split(b"\0") if part
+            )
+        descriptors = tuple(sorted(int(name) for name in os.listdir(f"/proc/{pid}/fd")))
+    except PermissionError:
+        own = environment = descriptors = None  # type: ignore[assignment]
     return Posture(
         own_namespaces=own,
         seccomp_mode=int(status["Seccomp"]),
         no_new_privs=status["NoNewPrivs"] == "1",
         capabilities=capabilities,
         bounding=int(status["CapBnd"], 16),
-        descriptors=tuple(sorted(int(name) for name in os.listdir(f"/proc/{pid}/fd"))),
+        descriptors=descriptors,
         uid=int(status["Uid"].split()[0]),
         environment=environment,
     )
@@ -70,7 +82,9 @@ def faults(seen: Posture, plan: Mapping[str, Any]) -> dict[str, str]:
     wrong: dict[str, str] = {}
     if plan["namespaces"]:
         for layer in _NAMESPACES:
-            if layer not in seen.own_namespaces:
+            if seen.own_namespaces is None:
+                wrong[layer] = "the host may not look at the child (CAP_SYS_PTRACE)"
+            elif layer not in seen.own_namespaces:
                 wrong[layer] = "the child shares this namespace with the host"
     if seen.seccomp_mode != 2 and not plan["unsandboxed"]:
         wrong["seccomp"] = f"seccomp mode is {seen.seccomp_mode}, not 2"
@@ -80,7 +94,7 @@ def faults(seen: Posture, plan: Mapping[str, Any]) -> dict[str, str]:
         wrong["capabilities"] = f"capabilities are left: {seen.capabilities:#x}"
     if seen.bounding and (plan["namespaces"] or plan["root"]):
         wrong["capabilities"] = f"the bounding set is not empty: {seen.bounding:#x}"
-    if seen.descriptors != (0, 1, 2, 3):
+    if seen.descriptors not in (None, (0, 1, 2, 3)):
         wrong["fds"] = f"descriptors are open that should not be: {seen.descriptors}"
     names = {entry.partition("=")[0] for entry in seen.environment or ()}
     if names - {"PATH", "LC_CTYPE"}:
@@ -88,6 +102,15 @@ def faults(seen: Posture, plan: Mapping[str, Any]) -> dict[str, str]:
     if seen.uid == 0 or (plan["slot"] is not None and seen.uid != plan["slot"]):
         wrong["user"] = f"the child runs as user {seen.uid}"
     return wrong
+
+
+def seen_levels(seen: Posture) -> dict[str, tuple[str, str]]:
+    """Levels of the layers that only a look from outside can vouch for."""
+    unseen = ("PARTIAL", "not seen from outside: the host lacks CAP_SYS_PTRACE; our own runtime set it up")
+    return {
+        "fds": ("FULL", "") if seen.descriptors is not None else unseen,
+        "environment": ("FULL", "") if seen.environment is not None else unseen,
+    }
 
 
 def _status(pid: int) -> dict[str, str]:

@@ -227,6 +227,8 @@ class Isolator:
                 if other.running == 0 and now - other.used > IDLE_S
             ]:
                 self._retire(name)
+            if self._machine.root and self.tier != "namespaces":
+                _refuse_unreachable(spec)
             await self._janitor.start()
             zygote = ZygoteHandle(self._plan(spec), self._machine.executable)
             await zygote.start()
@@ -258,8 +260,9 @@ class Isolator:
         )
 
     def _tasks_beside(self) -> int:
-        """What RLIMIT_NPROC must leave room for where the kernel counts the tool's user as a whole: the user's
-        other tasks; or so many that only the call's own group counts.
+        """What RLIMIT_NPROC must leave room for where the kernel counts the tool's user as a whole.
+
+        The user's other tasks; or so many that only the call's own group counts.
         """
         if self._groups.available == "":
             return _GROUP_COUNTS
@@ -390,6 +393,24 @@ class Running:
         exit_ = await self._child.ended()
         await self._isolator._finished(self._cage, self._child)
         return exit_.code if exit_ is not None else -9
+
+
+def _refuse_unreachable(spec: ToolSpec) -> None:
+    """Without mounts of its own a slot's user sees files as everybody does: say so before the tool fails.
+
+    Raises SandboxUnavailable, naming the file or folder.
+    """
+    for path in (*([spec.path] if spec.path is not None else []), *spec.read, *spec.write):
+        real = path.resolve()
+        for place in (real, *real.parents):
+            wanted = 0o001 if place != real else 0o005 if place.is_dir() else 0o004
+            if place.exists() and place.stat().st_mode & wanted != wanted:
+                raise SandboxUnavailable(
+                    f"tool {spec.name!r}: the sandbox's user cannot reach {real}: "
+                    f"{place} is closed to others",
+                    hint=f"on this tier, chmod o+{'rx' if place.is_dir() else 'r'} {place}, or run fumehood "
+                    "as an ordinary user",
+                )
 
 
 def _speaks_of_asyncio(spec: ToolSpec) -> bool:
