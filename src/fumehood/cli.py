@@ -21,9 +21,10 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code. args: default sys.argv."""
     _occupy_standard_descriptors()
     from fumehood._cli import _errors
+    from fumehood._cli._settings import Settings
 
     words = list(sys.argv[1:] if args is None else args)
-    settings = _errors.first_settings(words)
+    settings = Settings()
     try:
         code = _dispatch(words, settings)
         sys.stdout.flush()
@@ -32,7 +33,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         code = CODE_INTERRUPTED
     except BaseException as error:  # noqa: BLE001 - top of the process: whatever it was becomes one message and a code
-        code = _errors.report(error, settings)
+        code = _errors.report(error, settings, words)
     if code == CODE_BROKEN_PIPE:
         # The interpreter flushes stdout once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -4,11 +4,12 @@ where signals and descriptors do.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,13 +66,18 @@ def write(folder: Path, config: str, **tools: str) -> Path:
     return file
 
 
+@contextlib.contextmanager
 def spawn(
     words: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, **streams: Any
-) -> subprocess.Popen[bytes]:
-    """`fumehood WORDS` as a process of its own, with a state folder below `cwd`."""
-    return subprocess.Popen(
-        [*COMMAND, *words], cwd=cwd, env={**os.environ, "XDG_STATE_HOME": str(cwd), **(env or {})}, **streams
-    )
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`fumehood WORDS` as a process of its own, with a state folder below `cwd`; killed when a test fails."""
+    full = {**os.environ, "XDG_STATE_HOME": str(cwd), **(env or {})}
+    with subprocess.Popen([*COMMAND, *words], cwd=cwd, env=full, **streams) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 def finish(

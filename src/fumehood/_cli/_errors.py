@@ -22,21 +22,21 @@ CODE_USAGE, CODE_OTHER = 2, 1
 DEBUG_VARIABLE = "FUMEHOOD_DEBUG"
 
 
-def first_settings(words: Sequence[str]) -> Settings:
-    """Settings before anything is parsed, so that even an unreadable command line is answered in the right
-    format.
-
-    Words after `--` belong to a wrapped command.
+def asks_for_json(words: Sequence[str]) -> bool:
+    """Whether a command line that could not be parsed asks for json. Words after `--` belong to a
+    wrapped command.
     """
     own = list(words[: words.index("--")] if "--" in words else words)
-    asked = "--format=json" in own or any(
-        pair == ("--format", "json") for pair in zip(own, own[1:], strict=False)
-    )
-    return Settings(format="json" if asked else "text")
+    pairs = zip(own, own[1:], strict=False)
+    return "--format=json" in own or any(pair == ("--format", "json") for pair in pairs)
 
 
-def report(error: BaseException, settings: Settings) -> int:
-    """Print the error; returns the exit code."""
+def report(error: BaseException, settings: Settings, words: Sequence[str]) -> int:
+    """Print the error; returns the exit code. words: the command line, which may not have been
+    parsed to its end.
+    """
+    if isinstance(error, click.UsageError) and asks_for_json(words):
+        settings.format = "json"
     told = _told(error)
     code = told["exit_code"]
     assert isinstance(code, int)
