@@ -31,7 +31,7 @@ from fumehood.policies.errors import SandboxUnavailable
 HERE = Path(__file__).resolve().parent
 TOOL = HERE / "attacks" / "tool.py"
 DEGRADED = HERE / "degraded"
-MODULES = ("reading", "escaping", "planting", "exhausting", "lying")
+MODULES = ("reading", "escaping", "planting", "exhausting", "lying", "reusing")
 ALLOW_EVERYTHING = bytes.fromhex("060000000000ff7f").hex()  # one instruction: return SECCOMP_RET_ALLOW
 AT_ONCE = 2
 CASE_S = 60.0  # no case takes that long; a hang becomes a record
@@ -142,6 +142,7 @@ class World:
             "heap_marker": [bytes(self.heap_secret[:12]).hex(), bytes(self.heap_secret[12:]).hex()],
             "host_pid": os.getpid(),
             "tool_secret": "sk-" + os.urandom(12).hex(),
+            "folder_name": folder.name,
             "secret_file": str(secret),
             "secret_folder": str(secret.parent),
             "other_tool": str(other),
@@ -296,7 +297,8 @@ def run_controls(wanted: Sequence[str]) -> dict[str, Any]:
 
 def _control(world: World, module: str, case: Case) -> dict[str, Any]:
     person = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if case.control_as == "user" else []
-    given = {"module": module, "case": case.id, "world": world.values}
+    secret = world.values["tool_secret"]
+    given = {"module": module, "case": case.id, "world": {**world.values, "halves": [secret[:12], secret[12:]]}}
     ran = subprocess.run(
         [*person, sys.executable, str(TOOL)],
         input=json.dumps(given).encode(),
@@ -304,7 +306,7 @@ def _control(world: World, module: str, case: Case) -> dict[str, Any]:
         pass_fds=(77, 78, 79),
         timeout=CASE_S,
         cwd="/",
-        env={**os.environ, "TOOL_SECRET": world.values["tool_secret"]},
+        env={**os.environ, "TOOL_SECRET": secret},
     )
     try:
         return {"value": json.loads(ran.stdout)}

@@ -1,0 +1,474 @@
+"""Section E of the catalogue (and row 11): what one call leaves in a process, and what the next one sees.
+
+Inside, the first call does it and the second looks. As control, one process does both: a worker that is used again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import codecs
+import ctypes
+import decimal
+import gc
+import json
+import locale
+import logging
+import os
+import random
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import uuid
+import warnings
+import weakref
+from typing import Any
+
+from tests.isolate.attacks._kernel import answer, find_in_memory, scratch, syscall
+from tests.isolate.attacks._model import Cage, Table, World, limits, one_of
+
+TABLE = Table()
+attack = TABLE.add
+
+MIB = 1 << 20
+HOST = ("root", "user", "root-without-namespaces", "user-without-namespaces")
+"""A fresh process is the wall, whatever else is there."""
+
+_KEPT: list[Any] = []
+
+
+def _does(world: World) -> bool:
+    return not world.get("second")
+
+
+def _looks(world: World) -> bool:
+    return bool(world.get("second")) or world["ctx"] is None
+
+
+# 11 -------------------------------------------------------------------------------------------------------------------
+
+
+@attack(
+    11,
+    "credentials-of-another",
+    caged={"environment": False, "files": [], "memory": False, "key": "EPERM", "start": False},
+    control={"environment": True, "files": ["left"], "memory": True, "key": "ok", "start": False},
+    control_as="user",
+    first="fresh process",
+    only=HOST,
+    host="two_calls_two_credentials",
+)
+def credentials_of_another(world: World) -> Any:
+    """Tool A keeps its credential everywhere it can; tool B looks everywhere."""
+    place = f"{scratch(world)}/kept-{world['folder_name']}" if world["ctx"] is None else f"{scratch(world)}/kept"
+    if _does(world):
+        secret = os.environ["TOOL_SECRET"]
+        _KEPT.append(bytearray(secret.encode()))
+        os.makedirs(place, exist_ok=True)
+        with open(f"{place}/left", "w", encoding="ascii") as file:
+            file.write(secret)
+        answer(lambda: syscall("add_key", b"user", b"fumehood-kept", secret.encode(), len(secret), -3))
+        if world["ctx"] is not None:
+            return "kept"
+    first, second = (part.encode() for part in world["halves"])
+    files = os.listdir(place) if os.path.isdir(place) else []
+    with open("/proc/self/environ", "rb") as file:
+        start = first + second in file.read() if world["ctx"] is not None else False
+    if world["ctx"] is None:
+        import shutil
+
+        shutil.rmtree(place)
+    return {
+        "environment": any(value.encode() == first + second for value in os.environ.values()),
+        "files": files,
+        "memory": find_in_memory(first, second),
+        "key": answer(lambda: syscall("request_key", b"user", b"fumehood-kept", None, 0)),
+        "start": start,
+    }
+
+
+# 71, 72 ---------------------------------------------------------------------------------------------------------------
+
+
+class _Finder:
+    """A hostile entry of sys.meta_path."""
+
+    def find_spec(self, *_: object) -> None:
+        return None
+
+
+@attack(
+    71,
+    "patched-modules",
+    caged={"open": True, "json": True, "time": True, "module": True, "finders": True, "hooks": 0, "heard": 0},
+    control={"open": False, "json": False, "time": False, "module": False, "finders": False, "hooks": 1, "heard": 1},
+    control_as="user",
+    first="fresh process",
+    only=HOST,
+    host="two_calls",
+)
+def patched_modules(world: World) -> Any:
+    """Replace what the next call would use."""
+    real_dumps = json.dumps
+    heard: list[str] = []
+    if _does(world):
+        builtins.open = lambda *_, **__: None  # type: ignore[assignment]
+        json.dumps = lambda *_, **__: '"evil"'  # type: ignore[assignment]
+        time.time = lambda: 0.0  # type: ignore[assignment]
+        sys.modules["colorsys"] = sys
+        sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+        sys.path_hooks.insert(0, _Finder)  # type: ignore[arg-type]
+        sys.addaudithook(lambda event, _: heard.append(event) if event == "fumehood.marker" else None)
+        if world["ctx"] is not None:
+            return "patched"
+    import colorsys
+
+    sys.audit("fumehood.marker")
+    found = {
+        "open": builtins.open.__module__ in ("io", "_io"),
+        "json": json.dumps.__module__ == "json",
+        "time": time.time() > 1e9,
+        "module": hasattr(colorsys, "rgb_to_hls"),
+        "finders": type(sys.meta_path[0]).__name__ != "_Finder" and sys.meta_path[0].__class__ is not _Finder,
+        "hooks": int(_Finder in sys.path_hooks),
+        "heard": len(heard),
+    }
+    json.dumps = real_dumps
+    return found
+
+
+@attack(
+    72,
+    "what-runs-on",
+    caged={"threads": 0, "children": 0, "timer": 0.0, "trace": True, "profile": True, "at exit": True, "finalizers": 0},
+    control={"threads": 1, "children": 1, "timer": 1.0, "trace": False, "profile": False, "at exit": False, "finalizers": 1},
+    control_as="user",
+    first="fresh process",
+    only=HOST,
+    host="two_calls",
+)
+def what_runs_on(world: World) -> Any:
+    """Threads, children, timers, hooks."""
+    before = atexit._ncallbacks()  # type: ignore[attr-defined]
+    if _does(world):
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        if os.fork() == 0:
+            signal.pause()
+            os._exit(0)
+        signal.signal(signal.SIGVTALRM, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 1000.0)
+        sys.settrace(lambda *_: None)
+        sys.setprofile(lambda *_: None)
+        atexit.register(int)
+        _KEPT.append(threading.local())
+        weakref.finalize(_KEPT[-1], int)
+        if world["ctx"] is not None:
+            return "left"
+    try:
+        os.waitpid(-1, os.WNOHANG)
+        children = 1
+    except ChildProcessError:
+        children = 0
+    found = {
+        "threads": threading.active_count() - 1,
+        "children": children,
+        "timer": min(1.0, signal.getitimer(signal.ITIMER_VIRTUAL)[0]),
+        "trace": sys.gettrace() is None,
+        "profile": sys.getprofile() is None,
+        "at exit": atexit._ncallbacks() == before,  # type: ignore[attr-defined]
+        "finalizers": len(weakref.finalize._registry),  # type: ignore[attr-defined]
+    }
+    sys.settrace(None)
+    sys.setprofile(None)
+    if world["ctx"] is None:
+        import subprocess
+
+        subprocess.run(["pkill", "-KILL", "-P", str(os.getpid())], check=False)
+    return found
+
+
+# 73, 74, 75 -----------------------------------------------------------------------------------------------------------
+
+
+def _slack() -> int:
+    return syscall("prctl", 30)
+
+
+@attack(
+    73,
+    "process-state",
+    caged={"cwd": True, "umask": 0o077, "descriptors": [0, 1, 2, 3], "non-blocking": False, "SIGCHLD": "SIG_DFL", "mask": [], "files": True,
+           "nice": 0, "affinity": True, "name": True, "slack": 50_000},
+    control={"cwd": False, "umask": 0, "descriptors": [1, 2, 33, 34], "non-blocking": True, "SIGCHLD": "SIG_IGN", "mask": ["SIGUSR1"], "files": False,
+             "nice": 19, "affinity": False, "name": False, "slack": 1000},
+    control_as="user",
+    first="fresh process",
+    only=HOST,
+    host="two_calls",
+)  # fmt: skip
+def process_state(world: World) -> Any:
+    """Everything the kernel keeps of a process."""
+    cores = len(os.sched_getaffinity(0))
+    if _does(world):
+        gone = tempfile.mkdtemp(dir=scratch(world))
+        os.chdir(gone)
+        os.rmdir(gone)
+        os.umask(0)
+        os.set_blocking(1, False)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [signal.SIGUSR1])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        os.nice(19)
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        syscall("prctl", 15, b"evil\0")
+        syscall("prctl", 29, 1000)
+        if world["ctx"] is not None:
+            return "changed"
+        os.dup2(1, 33)
+        os.dup2(3, 34)
+        os.close(0)
+        os.close(3)
+    try:
+        cwd = os.path.isdir(os.getcwd())
+    except OSError:
+        cwd = False
+    umask = os.umask(0)
+    os.umask(umask)
+    opened = [fd for fd in range(100) if answer(lambda fd=fd: os.fstat(fd)) == "ok"]  # type: ignore[misc]
+    name = ctypes.create_string_buffer(16)
+    syscall("prctl", 16, name)
+    found = {
+        "cwd": cwd,
+        "umask": umask,
+        "descriptors": [fd for fd in opened if fd not in (77, 78, 79)],
+        "non-blocking": not os.get_blocking(1),
+        "SIGCHLD": signal.Handlers(signal.getsignal(signal.SIGCHLD)).name,  # type: ignore[arg-type]
+        "mask": sorted(signal.Signals(s).name for s in signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 100,
+        "nice": os.nice(0),
+        "affinity": len(os.sched_getaffinity(0)) == cores,
+        "name": name.value != b"evil",
+        "slack": _slack(),
+    }
+    if world["ctx"] is None:
+        os.dup2(34, 3)  # the control's value goes out by this number
+    return found
+
+
+def _interpreter_state() -> dict[str, Any]:
+    return {
+        "environment": os.environ.get("LEFT"),
+        "zone": time.tzname[0],
+        "locale": locale.setlocale(locale.LC_NUMERIC),
+        "precision": decimal.getcontext().prec,
+        "random": random.random() == random.Random(7).random(),
+        "recursion": sys.getrecursionlimit(),
+        "switch": sys.getswitchinterval(),
+        "gc": gc.isenabled(),
+        "callbacks": len(gc.callbacks),
+        "filters": len(warnings.filters) > 100,
+        "handlers": len(logging.getLogger().handlers),
+        "errors": codecs.lookup_error("strict").__name__,
+        "timeout": socket.getdefaulttimeout(),
+        "path": "/evil" in sys.path,
+    }
+
+
+_PRISTINE = {
+    "environment": None, "zone": "UTC", "locale": "C", "precision": 28, "random": False, "recursion": 1000, "switch": 0.005, "gc": True,
+    "callbacks": 0, "filters": False, "handlers": 0, "errors": "strict_errors", "timeout": None, "path": False,
+}  # fmt: skip
+
+
+@attack(
+    74,
+    "interpreter-state",
+    caged=_PRISTINE,
+    control={
+        "environment": "left", "zone": "EST", "locale": one_of("C.UTF-8", "C", "en_US.UTF-8"), "precision": 3, "random": True, "recursion": 500,
+        "switch": 1.0, "gc": False, "callbacks": 1, "filters": True, "handlers": 1, "errors": "<lambda>", "timeout": 0.5, "path": True,
+    },
+    control_as="user",
+    first="fresh process",
+    only=HOST,
+    host="two_calls",
+)  # fmt: skip
+def interpreter_state(world: World) -> Any:
+    """Everything the interpreter keeps between two calls."""
+    if _does(world):
+        os.environ["LEFT"] = "left"
+        os.environ["TZ"] = "EST5EDT"
+        time.tzset()
+        answer(lambda: locale.setlocale(locale.LC_NUMERIC, "C.UTF-8"))
+        decimal.getcontext().prec = 3
+        sys.setrecursionlimit(500)
+        sys.setswitchinterval(1.0)
+        gc.disable()
+        gc.callbacks.append(lambda *_: None)
+        for number in range(200):
+            warnings.filterwarnings("ignore", message=str(number))
+        logging.getLogger().addHandler(logging.NullHandler())
+        codecs.register_error("strict", lambda error: ("", 0))
+        socket.setdefaulttimeout(0.5)
+        sys.path.append("/evil")
+        random.seed(7)
+        if world["ctx"] is not None:
+            return "changed"
+    return _interpreter_state()
+
+
+class _Writer:
+    """Writes into whatever is descriptor 1 now."""
+
+    def write(self, text: str) -> int:
+        return os.write(1, b"hostile:" + text.encode())
+
+    def flush(self) -> None:
+        return None
+
+
+@attack(
+    75,
+    "output-of-the-next-call",
+    caged={"own": "second", "stdout": "second\n", "first": True},
+    control={"own": "hostile:secondhostile:"},
+    control_as="user",
+    first="fresh process",
+    only=HOST,
+    host="two_calls_and_output",
+)
+def output_of_the_next_call(world: World) -> Any:
+    """Replace sys.stdout, leave bytes unflushed, and let a thread write on."""
+    if _does(world):
+        sys.stdout.write("left unflushed")
+        sys.stdout = _Writer()  # type: ignore[assignment]
+
+        def write_on() -> None:
+            while True:
+                answer(lambda: os.write(1, b"."))
+                time.sleep(0.001)
+
+        if world["ctx"] is not None:
+            threading.Thread(target=write_on, daemon=True).start()
+            return "replaced"
+    if world["ctx"] is None:
+        read, write = os.pipe()
+        kept = os.dup(1)
+        os.dup2(write, 1)
+        print("second", end="")
+        os.dup2(kept, 1)
+        os.close(write)
+        return {"own": os.read(read, 100).decode()}
+    print("second")
+    return {"own": "second"}
+
+
+# 76, 77 ---------------------------------------------------------------------------------------------------------------
+
+
+@attack(76, "interned-objects", caged={"seven": "7", "text": "interned"}, control={"seven": "8", "text": "Interned"}, control_as="user",
+        first="fresh process", only=HOST, host="two_calls")  # fmt: skip
+def interned_objects(world: World) -> Any:
+    """Write into an integer and a string that every module shares."""
+    text = sys.intern("interned")
+    seven = int("7")
+    if _does(world):
+        ctypes.memset(id(seven) + 24, 8, 1)
+        ctypes.memset(id(text) + sys.getsizeof("") - 1, ord("I"), 1)
+        if world["ctx"] is not None:
+            os._exit(0)
+    told = {"seven": format(int("7"), "d"), "text": str(text)}
+    ctypes.memset(id(seven) + 24, 7, 1)
+    return told
+
+
+@attack(76, "corrupted-heap", caged={"first": "sandbox_error crashed", "second": "ok"}, no_control="it ends the process that does it",
+        first="fresh process", only=HOST, host="two_calls_outcomes")  # fmt: skip
+def corrupted_heap(world: World) -> Any:
+    """Destroy the heap: whoever comes next in this process crashes."""
+    if _does(world):
+        ctypes.memset(id(object) - 64, 0xFF, 4096)
+        ctypes.string_at(1)
+    return "intact"
+
+
+@attack(77, "memory-of-the-call-before", caged={"first": "ok", "second": "ok", "third": "limit memory", "fourth": "ok"},
+        no_control="a process that is used again keeps its memory: that is row 45 twice", first="fresh process", only=HOST,
+        cage=limits(memory=128 * MIB, tmp=24 * MIB), heavy=True, host="calls_that_fill")  # fmt: skip
+def memory_of_the_call_before(world: World) -> Any:
+    """Fill the call's memory and /tmp, so that the next call has none; then go over it, so that the next call is counted as over."""
+    kept = os.urandom((200 if world["turn"] == 3 else 80) * MIB)
+    try:
+        with open(f"{scratch(world)}/full", "wb") as file:
+            file.write(bytes(16 * MIB))
+    except OSError:
+        pass
+    return len(kept) > 0
+
+
+@attack(77, "time-of-the-call-before", caged={"first": "ok", "second": "ok", "third": "limit cpu", "fourth": "ok"},
+        no_control="RLIMIT_CPU counts over the life of a process (getrlimit(2))", first="fresh process", only=HOST,
+        cage=limits(cpu_s=1.0, timeout_s=20.0), heavy=True, host="calls_that_fill")  # fmt: skip
+def time_of_the_call_before(world: World) -> Any:
+    """Use up most of the processor time; then all of it."""
+    end = time.process_time() + (3.0 if world["turn"] == 3 else 0.4)
+    while time.process_time() < end:
+        pass
+    return "done"
+
+
+@attack(77, "layers-of-many-calls", caged={"outcomes": ["ok"] * 20}, no_control="a 17th Landlock layer fails in one process (landlock(7))",
+        first="fresh process", only=HOST, host="twenty_calls")  # fmt: skip
+def layers_of_many_calls(world: World) -> Any:
+    """Twenty calls: layers must not pile up."""
+    return "done"
+
+
+# 78 -------------------------------------------------------------------------------------------------------------------
+
+
+def draw() -> dict[str, str]:
+    """One value of each generator."""
+    import ssl
+
+    values = {
+        "random": str(random.random()),
+        "uuid": str(uuid.uuid4()),
+        "tempfile": next(tempfile._get_candidate_names()),  # type: ignore[attr-defined]
+        "ssl": ssl.RAND_bytes(16).hex(),
+        "urandom": os.urandom(16).hex(),
+    }
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        values["numpy"] = str(numpy.random.random())
+    return values
+
+
+@attack(
+    78,
+    "generators",
+    caged=dict.fromkeys(("random", "uuid", "tempfile", "ssl", "urandom"), "differ"),
+    control={"random": "same", "uuid": "differ", "tempfile": "differ", "ssl": one_of("same", "differ"), "urandom": "differ"},
+    control_as="user",
+    first="reseed",
+    only=HOST,
+    cage=Cage(),
+    host="two_draws",
+)
+def generators(world: World) -> Any:
+    """Draw; two children of one zygote must not draw the same. (The control forks behind Python's back.)"""
+    if world["ctx"] is not None:
+        return draw()
+    draw()
+    drawn = []
+    for _ in range(2):
+        read, write = os.pipe()
+        if syscall(57) == 0:
+            os.write(write, json.dumps(draw()).encode())
+            os._exit(0)
+        drawn.append(json.loads(os.read(read, 4096)))
+    return {name: "same" if drawn[0][name] == drawn[1][name] else "differ" for name in drawn[0]}
