@@ -8,7 +8,7 @@ from fumehood.isolate._bpf import why_refused
 from fumehood.isolate._child import Streams
 from fumehood.isolate._outcome import Verdict
 from fumehood.isolate._session import Doors, Ended, Services
-from fumehood.isolate._spec import DEFAULT_PATH, CallFrame, Limits, Machine, ToolSpec
+from fumehood.isolate._spec import DEFAULT_PATH, CallFrame, Limits, Machine, ToolSpec, proxy_port
 from fumehood.isolate._strict_json import NotStrict
 from fumehood.isolate._strict_json import decode as decode_strict_json
 from fumehood.isolate._zygote import readable
@@ -33,6 +33,7 @@ __all__ = [
     "Verdict",
     "decode_strict_json",
     "layer_table",
+    "proxy_port",
     "readable",
     "why_refused",
 ]

@@ -165,7 +165,7 @@ class Child:
         plan = self._zygote.plan
         try:
             async with asyncio.timeout(CAGE_S):
-                doors = 0 if plan["doors"] is None else 2 + len(plan["doors"])
+                doors = 0 if plan["doors"] is None else 3 + len(plan["doors"])
                 while len(self.doors) < doors and (fds := await self._receive_fds()):
                     self.doors += [socket.socket(fileno=fd) for fd in fds]
                 for fd in await self._receive_fds():

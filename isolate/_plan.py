@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from fumehood.isolate._spec import DEFAULT_PATH, Machine, ToolSpec
+from fumehood.isolate._spec import DEFAULT_PATH, Machine, ToolSpec, proxy_port
 from fumehood.isolate.tiers import Tier
 from fumehood.policies.errors import SandboxUnavailable
 
@@ -108,7 +108,8 @@ def build_plan(
         "hostname": "fumehood",
         "binds": binds,
         "dirs": ["/proc", "/tmp", "/dev/shm", "/run", "/etc", "/var"],
-        "files": _FILES,
+        "files": {**_FILES, **spec.files},
+        "covers": dict(spec.covers),
         "links": _links(machine, spec),
         "masks": _masks(spec, binds, namespaces),
         "below_tmp": below_tmp,
@@ -119,6 +120,7 @@ def build_plan(
         "preload": list(spec.preload),
         "early_env": {"PATH": DEFAULT_PATH, **spec.env},
         "doors": list(spec.doors) if spec.doors is not None else None,
+        "proxy_port": proxy_port(ports),
         "backlog": 128,
         # Below ABI 6 Landlock has no scope for abstract sockets: calls of one tool must not share a network.
         "net_per_call": machine.landlock_abi < 6,
@@ -143,7 +145,7 @@ def build_plan(
             "write": write,
             "write_own": ["/dev/shm"] if namespaces else [],
             "read_own": ["/proc"],
-            "connect_ports": sorted({_DNS_PORT, *ports}) if spec.doors is not None else [],
+            "connect_ports": sorted({_DNS_PORT, proxy_port(ports), *ports}) if spec.doors is not None else [],
         },
         "dumpable": True,
         "seccomp": seccomp.plain.hex(),

@@ -37,13 +37,14 @@ _CLOSED_S = 1.0  # a process that ends takes its socket with it; one that outliv
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """The sockets of one call's network namespace: a DNS server's two, and one listener a port.
+    """The sockets of one call's network namespace: a DNS server's two, a proxy's, and one listener a port.
 
     Whoever takes them closes them.
     """
 
     dns_udp: socket.socket
     dns_tcp: socket.socket
+    proxy: socket.socket
     listeners: Mapping[int, socket.socket]
 
 
@@ -209,8 +210,8 @@ class Session:
             self._seen.protocol_fault = "it closed its call socket and went on"
 
     def _take_doors(self) -> Doors:
-        (udp, tcp, *listeners), self._child.doors = self._child.doors, []
-        return Doors(udp, tcp, dict(zip(self._spec.doors or (), listeners, strict=True)))
+        (udp, tcp, proxy, *listeners), self._child.doors = self._child.doors, []
+        return Doors(udp, tcp, proxy, dict(zip(self._spec.doors or (), listeners, strict=True)))
 
     async def _one_message(self) -> None:
         while len(self._requests) >= _REQUESTS_AT_ONCE or self._held > _HELD_AT_ONCE:

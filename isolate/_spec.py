@@ -39,7 +39,9 @@ class ToolSpec:
     may stand in the environment before the call (never a credential). doors: ports the broker serves inside,
     None for no network at all. masks: host paths to cover inside grants. cwd: working folder inside. reuse:
     the process may serve later calls of the same principal and environment; the one exception to a fresh
-    process per call.
+    process per call. exec_writes: programs may be run from `write` paths too (a build wants that; for a tool
+    it is refused, so that nothing it wrote is run as native code). files: text files that only the view has,
+    by path. covers: paths of the view that show one of `files` instead of what is there.
     """
 
     name: str
@@ -56,6 +58,13 @@ class ToolSpec:
     cwd: str = "/tmp"
     reuse: bool = False
     exec_writes: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
+    covers: Mapping[str, str] = field(default_factory=dict)
+
+
+def proxy_port(doors: Sequence[int]) -> int:
+    """The port of the proxy door inside: 3128, or the next one that no rule names."""
+    return next(port for port in range(3128, 3128 + len(doors) + 1) if port not in doors)
 
 
 @dataclass(frozen=True, slots=True)

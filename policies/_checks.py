@@ -72,7 +72,9 @@ def _kind(at: KeyPath, raw: Mapping[str, Any]) -> Iterator[Problem]:
         return
     for key in _NOT_FOR_SCRIPTS if kinds == ["script"] else ():
         if key in raw:
-            yield Problem((*at, key), "has no meaning for a script, which has no file and no process; delete it")
+            yield Problem(
+                (*at, key), "has no meaning for a script, which has no file and no process; delete it"
+            )
     for key, kind in _ONLY_FOR.items():
         if key in raw and kinds != [kind]:
             yield Problem(

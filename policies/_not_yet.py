@@ -12,17 +12,10 @@ from collections.abc import Iterator, Mapping
 
 NOT_YET: dict[str, str] = {
     "tools.*.mcp": "MCP servers as tools",
-    'tools.*.mode = "audit"': "audit mode",
     "tools.*.returns_media = true": "tool output read as media (ctx.put works)",
     'tools.*.approval = "always"': "approval by a person",
     'tools.*.retention = "requery"': "retention of results",
     'tools.*.retention = "durable"': "retention of results",
-    "tools.*.egress.*.secret": "credentials filled in by the broker",
-    "tools.*.egress.*.rate": "request rates",
-    "tools.*.egress.*.max_connections": "limits on connections at once",
-    "tools.*.egress.*.timeout": "time limits of one rule",
-    "tools.*.egress.*.inspect": "inspection of TLS",
-    "tools.*.egress.*.websocket": "WebSocket",
 }
 
 

@@ -232,6 +232,10 @@ class ToolConfig(_Table):
     taint: Literal["auto", "always", "never"] = Field(
         default="auto", description="Whether results count as untrusted."
     )
+    proxy: bool = Field(
+        default=False,
+        description="Set HTTP_PROXY and its kin to the broker's proxy inside, for clients that want one.",
+    )
     approval: Literal["never", "always"] = Field(
         default="never", description="Whether each call asks a person first."
     )

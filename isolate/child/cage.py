@@ -135,7 +135,7 @@ def _namespaces(plan: dict[str, Any], channel: socket.socket) -> dict[str, Statu
         done["ipc"] = done["pid"] = done["uts"] = done["cgroup-ns"] = (FULL, "")
     with _step("net"):
         if plan["doors"] is not None:
-            net.open_doors(channel, plan["doors"], plan["backlog"])
+            net.open_doors(channel, plan["doors"], plan["proxy_port"], plan["backlog"])
         done["net"] = (FULL, "")
     return done
 

@@ -21,7 +21,7 @@ from fumehood._report import bounded, declared, end_row, new_id, result_of, unav
 from fumehood._result import CallResult
 from fumehood._scripts import Scripts
 from fumehood._services import CallServices
-from fumehood._toolspec import call_environment, egress_policy, tool_spec
+from fumehood._toolspec import call_environment, door_ports, egress_policy, tool_spec
 from fumehood.isolate import (
     CallFrame,
     Isolator,
@@ -167,7 +167,9 @@ class Host:
         if config.script is not None:
             return await self._scripts.tool(tool, config, input, call_id, execution_id, principal)
         env, late = call_environment(config, self.config)
-        spec = tool_spec(tool, config, self.config, doors=self.has_doors)
+        inspected = self.has_doors and any(rule.inspect for rule in config.egress)
+        authorities = self.broker.authority.bundle().decode() if inspected else None
+        spec = tool_spec(tool, config, self.config, doors=self.has_doors, authorities=authorities)
         return await self._run(
             spec,
             CallFrame(call_id, input, env, late),
@@ -225,7 +227,7 @@ class Host:
             write=tuple(writable),
             exec_writes=True,
             limits=limits or RUN_LIMITS,
-            doors=tuple(sorted({rule.port for rule in rules})) if rules and self.has_doors else None,
+            doors=door_ports(rules) if self.has_doors else None,
             masks=self.config.never_visible,
             cwd=str(cwd.resolve()) if granted else "/tmp",
         )
@@ -292,9 +294,7 @@ class Host:
     @property
     def has_doors(self) -> bool:
         """Whether programs inside reach the broker by ordinary sockets."""
-        from fumehood.broker import BrokerCall
-
-        return hasattr(BrokerCall, "attach") and self._isolator.tier == "namespaces"
+        return self._isolator.tier == "namespaces"
 
     async def _run(
         self,

@@ -43,7 +43,7 @@ class CallServices:
         """The call's own network: every name and connection in it is the broker's to decide."""
         from fumehood.broker import NetSockets
 
-        await self._network.attach(NetSockets(doors.dns_udp, doors.dns_tcp, doors.listeners))
+        await self._network.attach(NetSockets(doors.dns_udp, doors.dns_tcp, doors.listeners, doors.proxy))
 
     async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
         """One `ctx.fetch`.

@@ -4,21 +4,34 @@ call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fumehood.isolate import DEFAULT_PATH, Limits, ToolSpec
+from fumehood.isolate import DEFAULT_PATH, Limits, ToolSpec, proxy_port
 from fumehood.policies.secrets import resolve_secret
 
 if TYPE_CHECKING:
     from fumehood.broker import EgressPolicy
     from fumehood.policies.config import Config, ToolConfig
+    from fumehood.policies.rules import EgressRule
 
 
-def tool_spec(name: str, tool: ToolConfig, config: Config, *, doors: bool) -> ToolSpec:
-    """The sandbox's view of a tool. doors: whether sockets inside lead to the broker (tier `namespaces`)."""
-    ports = tuple(sorted({rule.port for rule in tool.egress})) if doors and tool.egress else None
+CA_BUNDLE = "/etc/fumehood/ca-bundle.pem"
+"""Where a tool with an inspected entry finds the authorities: the system's, and the one of this run."""
+_SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_AUDITED_PORTS = (80, 443)
+
+
+def tool_spec(
+    name: str, tool: ToolConfig, config: Config, *, doors: bool, authorities: str | None = None
+) -> ToolSpec:
+    """The sandbox's view of a tool.
+
+    doors: whether sockets inside lead to the broker (tier `namespaces`). authorities: certificates to show instead
+    of the system's, for a tool with an inspected entry.
+    """
+    ports = door_ports(tool.egress, audit=tool.mode == "audit") if doors else None
     return ToolSpec(
         name=name,
         kind="command" if tool.kind == "command" else "module",
@@ -32,7 +45,15 @@ def tool_spec(name: str, tool: ToolConfig, config: Config, *, doors: bool) -> To
         doors=ports,
         masks=config.never_visible,
         reuse=tool.reuse,
+        files={} if authorities is None else {CA_BUNDLE: authorities},
+        covers={} if authorities is None else dict.fromkeys(_SYSTEM_BUNDLES, CA_BUNDLE),
     )
+
+
+def door_ports(rules: Sequence[EgressRule], *, audit: bool = False) -> tuple[int, ...] | None:
+    """The ports that lead to the broker; None when there is nothing to reach. Audit lets the usual ones through."""
+    ports = {rule.port for rule in rules} | set(_AUDITED_PORTS if audit else ())
+    return tuple(sorted(ports)) or None
 
 
 def limits_of(tool: ToolConfig) -> Limits:
@@ -49,12 +70,24 @@ def limits_of(tool: ToolConfig) -> Limits:
     )
 
 
+def network_environment(tool: ToolConfig) -> dict[str, str]:
+    """The variables that the operator asked for with `proxy = true` or an inspected entry; none otherwise."""
+    from fumehood.broker import proxy_environment, trust_environment
+
+    found: dict[str, str] = {}
+    if tool.proxy:
+        found |= proxy_environment(proxy_port(door_ports(tool.egress, audit=tool.mode == "audit") or ()))
+    if any(rule.inspect for rule in tool.egress):
+        found |= trust_environment(CA_BUNDLE)
+    return found
+
+
 def call_environment(tool: ToolConfig, config: Config) -> tuple[dict[str, str], frozenset[str]]:
     """The tool's whole environment for one call, and the names in it that are secrets (R005, R006).
 
     Raises ConfigError when a secret is not where the file says.
     """
-    env: dict[str, str] = {"PATH": DEFAULT_PATH}
+    env: dict[str, str] = {"PATH": DEFAULT_PATH, **network_environment(tool)}
     late = set()
     for key, value in tool.env.items():
         if isinstance(value, str):

@@ -73,7 +73,7 @@ def test_ports_are_granted_for_doors_and_for_nothing_else(tmp_path: Path) -> Non
     assert plan(module(tmp_path))["landlock"]["connect_ports"] == []
     with_doors = plan(module(tmp_path, doors=(443, 80)))
     assert with_doors["doors"] == [443, 80]
-    assert with_doors["landlock"]["connect_ports"] == [53, 80, 443]
+    assert with_doors["landlock"]["connect_ports"] == [53, 80, 443, 3128]
 
 
 def test_grants_are_real_paths_and_links_to_them_are_kept(tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ def build_view(plan: dict[str, Any]) -> None:
         os.makedirs(os.path.dirname(_STAGE + path), exist_ok=True)
         if not os.path.lexists(_STAGE + path):
             os.symlink(target, _STAGE + path)
+    for path, shown in plan["covers"].items():
+        if os.path.exists(_STAGE + path):
+            mnt.mount(_STAGE + shown, _STAGE + os.path.realpath(path), None, mnt.MS_BIND)
     for path in plan["masks"]:
         _mask(_STAGE + path)
     mnt.enter_root(_STAGE)

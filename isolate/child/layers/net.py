@@ -11,21 +11,23 @@ import socket
 
 from .. import _uapi_net
 
-SYNTHETIC_IPV4, SYNTHETIC_IPV4_PREFIX = "198.18.0.0", 15
-SYNTHETIC_IPV6, SYNTHETIC_IPV6_PREFIX = "fd66:756d:6568:6f64::", 64
 
+def open_doors(channel: socket.socket, ports: list[int], proxy_port: int, backlog: int) -> None:
+    """Bring the namespace up and send its sockets to the host: DNS by UDP, DNS by TCP, then the proxy's
+    listener on loopback, then one listener a port, in order.
 
-def open_doors(channel: socket.socket, ports: list[int], backlog: int) -> None:
-    """Bring the namespace up and send its sockets to the host: DNS by UDP, DNS by TCP, then one listener a
-    port, in order.
+    Every address is local here, not only the synthetic ones: so a connection to a literal address arrives
+    too, and is decided and answered for, instead of vanishing.
     """
     _uapi_net.loopback_up()
-    _uapi_net.make_local(SYNTHETIC_IPV4, SYNTHETIC_IPV4_PREFIX)
+    _uapi_net.make_local("0.0.0.0", 0)
     opened = [
         _bound(socket.AF_INET, socket.SOCK_DGRAM, "127.0.0.1", 53),
         _bound(socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", 53),
+        _bound(socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", proxy_port),
     ]
-    opened[1].listen(backlog)
+    for door in opened[1:]:
+        door.listen(backlog)
     dual = _ipv6_ready()
     for port in ports:
         door = _bound(
@@ -42,7 +44,7 @@ def open_doors(channel: socket.socket, ports: list[int], backlog: int) -> None:
 
 def _ipv6_ready() -> bool:
     try:
-        _uapi_net.make_local(SYNTHETIC_IPV6, SYNTHETIC_IPV6_PREFIX)
+        _uapi_net.make_local("::", 0)
     except OSError:
         return False  # a kernel without IPv6: names have IPv4 addresses only
     return True
