@@ -182,7 +182,7 @@ def test_execution_and_principal_stand_in_the_log(tools: Cli) -> None:
     ]
 
 
-@pytest.mark.promise("host:no-credential-on-the-command-line")
+@pytest.mark.promise("host:no-credential-in-output")
 def test_a_credential_reaches_the_tool_and_no_output_of_ours(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,5 +19,55 @@ PROMISES: list[tuple[str, ...]] = [
         "D2",
     ),
     ("host:state-is-hidden", "No tool sees the host's log and store, wherever they lie.", "R007"),
+    (
+        "host:json-is-one-object",
+        "With --format json stdout holds one JSON object and nothing else, for errors too.",
+        "contract 3",
+    ),
+    (
+        "host:a-denial-has-a-reason",
+        "A refused connection is named with host, port and reason by call and explain.",
+        "invariant 12",
+    ),
+    (
+        "host:no-credential-in-output",
+        "A credential of a tool is in no output of the command line and in no export of the log.",
+        "invariant 4",
+    ),
+    (
+        "host:a-signal-leaves-nothing",
+        "SIGINT, SIGTERM, SIGHUP or SIGKILL to the command line leaves no process of a tool behind.",
+        "invariant 5",
+    ),
+    (
+        "host:run-passes-no-environment",
+        "A command of `run` sees PATH and the variables named with --env, and no other of the caller's.",
+        "R005",
+    ),
+    (
+        "host:closed-descriptors-are-not-ours",
+        "A standard descriptor that the caller closed is /dev/null for the command, never our own file.",
+        "R007",
+    ),
+    (
+        "host:verify-finds-a-changed-row",
+        "log verify fails for a changed row, and with an anchor for a tail that was cut off.",
+        "D9",
+    ),
+    (
+        "host:terminal-safe",
+        "No text of a tool or a peer reaches a terminal with control, bidi or invisible characters.",
+        "attack surface of logs",
+    ),
+    (
+        "host:weaker-is-refused",
+        "On a machine without user namespaces a call is refused with the remedy, and nothing of it runs.",
+        "invariant 11",
+    ),
+    (
+        "host:the-demo-holds",
+        "Every hostile attempt of the demo is refused or killed, with its reason, as root and as a user.",
+        "issue: the main job",
+    ),
     ("host:scripts-in-cages", "A script's engine runs in a process that stands in a cage.", "R016, R017"),
 ]
