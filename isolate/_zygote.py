@@ -23,6 +23,7 @@ from fumehood.policies.errors import SandboxUnavailable
 START_S = 30.0  # a launcher that has not built its cage by then never will
 STOP_S = 5.0  # after the control socket closes, the tree ends by itself; then it is killed
 _ERRORS_KEPT = 8192
+_PLAN_PACKET = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class ZygoteHandle:
         loop.add_reader(errors_read, self._read_errors)
         try:
             async with asyncio.timeout(START_S):
-                await loop.sock_sendall(ours, json.dumps(self.plan).encode())
+                await _send_plan(ours, json.dumps(self.plan).encode())
                 message, _ = await self._receive()
         except TimeoutError:
             await self.close()
@@ -202,6 +203,14 @@ class ZygoteHandle:
     def pid(self) -> int | None:
         """The launcher's process number."""
         return self._process.pid if self._process is not None else None
+
+
+async def _send_plan(control: socket.socket, plan: bytes) -> None:
+    """The plan in packets: its length first, then pieces that a sequenced-packet socket takes."""
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(control, str(len(plan)).encode())
+    for start in range(0, len(plan), _PLAN_PACKET):
+        await loop.sock_sendall(control, plan[start : start + _PLAN_PACKET])
 
 
 def _start_failure(message: Mapping[str, Any], errors: str | None) -> SandboxUnavailable:

@@ -26,7 +26,7 @@ def main(fd: int) -> NoReturn:
     """Read the plan, build, serve. Ends with a message to the host when a step fails."""
     host = socket.socket(fileno=fd)
     host.set_inheritable(False)
-    plan = json.loads(host.recv(_RECEIVE))
+    plan = json.loads(_receive_plan(host))
     for key in ("seccomp", "seccomp_notify"):
         plan[key] = bytes.fromhex(plan[key])
     code = 1
@@ -52,6 +52,13 @@ def main(fd: int) -> NoReturn:
         _tell_failure(host, plan.get("step", "start"), f"{type(error).__name__}: {error}", None)
     finally:
         os._exit(code)
+
+
+def _receive_plan(host: socket.socket) -> bytes:
+    length, plan = int(host.recv(64)), b""
+    while len(plan) < length:
+        plan += host.recv(_RECEIVE)
+    return plan
 
 
 def _tell_failure(host: socket.socket, step: str, text: str, errno: int | None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.conftest import authority, trust, world  # noqa: F401 - fixtures of the doors' tests
 from tests.host.cli import Cli
 
 

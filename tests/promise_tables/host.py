@@ -70,4 +70,10 @@ PROMISES: list[tuple[str, ...]] = [
         "issue: the main job",
     ),
     ("host:scripts-in-cages", "A script's engine runs in a process that stands in a cage.", "R016, R017"),
+    ("host:unmodified-clients", "Programs with no proxy setting reach the listed names and no others.", "D3"),
+    (
+        "host:secret-filled-in-outside",
+        "A rule's secret is filled in by the broker; the tool never has it.",
+        "D5",
+    ),
 ]
