@@ -121,6 +121,11 @@ class Broker:
         self._calls.add(call)
         return call
 
+    @property
+    def calls(self) -> tuple[BrokerCall, ...]:
+        """The calls that have a network now."""
+        return tuple(self._calls)
+
     def forget(self, call: BrokerCall) -> None:
         """Called by a call that closed."""
         self._calls.discard(call)

@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -285,6 +285,27 @@ class Host:
             execution_id=execution_id or new_id("exec"),
             principal=principal,
         )
+
+    async def reload(self, config: Config) -> None:
+        """Go on under another configuration. Load it first: one that does not load never gets here.
+
+        Calls that begin from now on run under it. Calls that run keep their process; what their connections
+        may reach is decided anew, and what is refused now is closed with the reason `policy-changed`. State
+        folder, name servers and the limits on calls stay what they were when the host started.
+        """
+        from fumehood.broker import EgressPolicy
+
+        self.config = config
+        self._validators.clear()
+        for network in self.broker.calls:
+            found = config.tools.get(network.scope.tool)
+            if found is not None:
+                network.update_policy(egress_policy(network.scope.tool, found, config))
+            elif network.scope.tool in ("run", "script"):  # their rules came with the call, not from the file
+                network.update_policy(replace(network.policy, host_deny=config.host.deny))
+            else:
+                network.update_policy(EgressPolicy(owner=network.scope.tool))
+        await self.log.record("POLICY_LOADED", {"source": config.source, "digest": config.digest})
 
     @property
     def isolator(self) -> Isolator:

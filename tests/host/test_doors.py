@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,35 @@ async def test_audit_lets_the_unlisted_through_and_says_that_it_would_be_refused
         result = await host.call("t", None)
     assert (result.outcome, result.value) == ("ok", "seen"), result.stderr
     assert [(row["outcome"], row["would_deny"]) for row in result.egress] == [("allow", "not-listed")]
+
+
+async def test_a_reload_closes_what_the_new_policy_refuses_and_the_call_goes_on(
+    tmp_path: Path, world: World
+) -> None:
+    world.serve(80, lambda seen: Reply(200, b"x"))
+    tool = '[tools.t]\nmodule = "t.py"\negress = ["tcp://{}:80"]\n'
+    (tmp_path / "t.py").write_text(
+        "import socket\n"
+        "def run(input, ctx):\n"
+        "    open_one = socket.create_connection(('api.example.com', 80))\n"
+        "    open_one.sendall(b'GET / HTTP/1.1\\r\\nHost: api.example.com\\r\\n\\r\\n')\n"
+        "    first = open_one.recv(12)\n"
+        "    ctx.emit('CONNECTED')\n"
+        "    while open_one.recv(65536):\n"
+        "        pass\n"
+        "    try:\n"
+        "        ctx.fetch('http://api.example.com/')\n"
+        "    except Exception as error:\n"
+        "        return [first.decode(), error.reason]\n",
+        encoding="utf-8",
+    )
+    path = configured(tmp_path, world, tool.format("api.example.com"))
+    async with Host(load_config(path), dial=world.dial) as host:
+        call = asyncio.create_task(host.call("t", None, execution_id="one"))
+        while not any(row.kind == "TOOL_EVENT" for row in host.log.events(execution_id="one")):
+            await asyncio.sleep(0.01)
+        configured(tmp_path, world, tool.format("other.example.com"))
+        await host.reload(load_config(path))
+        result = await call
+    assert (result.outcome, result.value) == ("ok", ["HTTP/1.1 200", "not-listed"]), result.error
+    assert "policy-changed" in [row["reason"] for row in result.egress]
