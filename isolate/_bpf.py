@@ -42,11 +42,11 @@ def program(
     """The filter as the kernel wants it, 8 bytes an instruction.
 
     variant: "net" when the child has network and ipc namespaces of its own, "no-net" when IP sockets and
-    System V objects would be the host's. uncounted: no control group counts memory, so that memory which is in
-    no process's size is refused. no_detach: also refuse setsid and setpgid (the tier without process namespaces, where a process
-    group is all that can be killed). notify: what is refused as an attack is sent to the listener that the
-    filter must then be loaded with, instead of answered. Raises SandboxUnavailable when libseccomp is missing
-    or the machine is unknown.
+    System V objects would be the host's. uncounted: no control group counts memory, so that memory which is
+    in no process's size is refused. no_detach: also refuse setsid and setpgid (the tier without process
+    namespaces, where a process group is all that can be killed). notify: what is refused as an attack is sent
+    to the listener that the filter must then be loaded with, instead of answered. Raises SandboxUnavailable
+    when libseccomp is missing or the machine is unknown.
     """
     data = _data()
     numbers = _known_numbers(data["numbers"])

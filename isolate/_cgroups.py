@@ -153,11 +153,12 @@ class Group:
         self._before = self._counted()
 
     def open_for_joining(self) -> list[int]:
-        """Descriptors by which a process of one thread moves itself in, by writing "0"; the caller's to close.
+        """Descriptors by which a process of one thread moves itself in, by writing "0"; the caller's to
+        close.
 
         From outside the kernel would first wait for a grace period of some ten milliseconds; a single thread
-        that moves itself it lets through (cgroup_procs_write_start in kernel/cgroup/cgroup.c). The right to do
-        so is that of whoever opened the file. Empty on version 2, which has no such way: use `attach`.
+        that moves itself it lets through (cgroup_procs_write_start in kernel/cgroup/cgroup.c). The right to
+        do so is that of whoever opened the file. Empty on version 2, which has no such way: use `attach`.
         """
         if self._version == 2:
             return []

@@ -199,7 +199,9 @@ class Session:
                 await asyncio.gather(feeding, return_exceptions=True)
 
     async def _after_the_socket(self) -> None:
-        """The call's socket is closed: by the end of the process, by a command's exec, or by a tool on purpose."""
+        """The call's socket is closed: by the end of the process, by a command's exec, or by a tool
+        on purpose.
+        """
         if self._spec.kind == "command":
             await self._child.ended()
             return

@@ -121,7 +121,9 @@ def usage(pid: int) -> tuple[int, float]:
 
 
 def _shared_memory(pid: int) -> int:
-    """The process's part of mapped memory that has no file: shared anonymous mappings and segments (proc(5))."""
+    """The process's part of mapped memory that has no file: shared anonymous mappings and segments
+    (proc(5)).
+    """
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
             for line in file:

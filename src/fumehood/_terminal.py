@@ -1,8 +1,9 @@
 """A terminal of the sandbox's own, joined to the user's: for `fumehood run` when it is used by a person.
 
-The program gets the far end of a fresh pseudo-terminal, never the user's own: it may set modes and read keys as it likes, and cannot push
-characters into the shell that started us. The user's terminal is raw meanwhile, so Ctrl-C is a key that reaches the program as SIGINT;
-window changes are passed on. The user's modes are restored however this ends.
+The program gets the far end of a fresh pseudo-terminal, never the user's own: it may set modes and read keys
+as it likes, and cannot push characters into the shell that started us. The user's terminal is raw meanwhile,
+so Ctrl-C is a key that reaches the program as SIGINT; window changes are passed on. The user's modes are
+restored however this ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def wanted() -> bool:
 
 @contextlib.asynccontextmanager
 async def joined() -> AsyncIterator[int]:
-    """The program's end of a new terminal, as a descriptor for its standard streams; joined to ours until the block ends."""
+    """The program's end of a new terminal, as a descriptor for its standard streams; joined to ours
+    until the block ends.
+    """
     ours, theirs = pty.openpty()
     loop = asyncio.get_running_loop()
     modes = termios.tcgetattr(0)

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 CA_BUNDLE = "/etc/fumehood/ca-bundle.pem"
 """Where a tool with an inspected entry finds the authorities: the system's, and the one of this run."""
-_SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_SYSTEM_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+)
 _AUDITED_PORTS = (80, 443)
 
 
@@ -28,8 +32,8 @@ def tool_spec(
 ) -> ToolSpec:
     """The sandbox's view of a tool.
 
-    doors: whether sockets inside lead to the broker (tier `namespaces`). authorities: certificates to show instead
-    of the system's, for a tool with an inspected entry.
+    doors: whether sockets inside lead to the broker (tier `namespaces`). authorities: certificates to show
+    instead of the system's, for a tool with an inspected entry.
     """
     ports = door_ports(tool.egress, audit=tool.mode == "audit") if doors else None
     return ToolSpec(
@@ -51,7 +55,9 @@ def tool_spec(
 
 
 def door_ports(rules: Sequence[EgressRule], *, audit: bool = False) -> tuple[int, ...] | None:
-    """The ports that lead to the broker; None when there is nothing to reach. Audit lets the usual ones through."""
+    """The ports that lead to the broker; None when there is nothing to reach. Audit lets the usual
+    ones through.
+    """
     ports = {rule.port for rule in rules} | set(_AUDITED_PORTS if audit else ())
     return tuple(sorted(ports)) or None
 

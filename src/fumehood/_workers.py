@@ -1,8 +1,8 @@
 """Script engines in cages: the launcher that `sandbox` asks for a worker, answered by `isolate`.
 
 The worker is a fresh interpreter that sees Python, the installed packages and fumehood's own code, all
-read-only; it has no network, no file to write but its private /tmp, no environment and one socket. So a script
-that breaks its engine meets the same walls as any tool.
+read-only; it has no network, no file to write but its private /tmp, no environment and one socket. So a
+script that breaks its engine meets the same walls as any tool.
 """
 
 from __future__ import annotations
