@@ -29,9 +29,13 @@ LANES = 16  # threads of one worker; each costs a stack of address space and one
 RECYCLE_AFTER = (
     20_000  # scripts; a hedge against slow leaks in an engine that creates and drops instances all day
 )
+# a worker may die under a script of others while it is prepared for ours; three in a row is a fault
+START_TRIES = 3
 BUILD_S = 600.0  # compiling CPython on a small busy machine takes a minute at most
 
-_SEALED: dict[str, tuple[int, Mapping[str, Any]]] = {}  # engines this process has verified; sealed, so they stay what they were
+_SEALED: dict[
+    str, tuple[int, Mapping[str, Any]]
+] = {}  # engines this process has verified; sealed, so they stay what they were
 
 
 class WorkerPool:
@@ -87,6 +91,10 @@ class WorkerPool:
         self, name: str, fuel: bool, progress: Progress | None
     ) -> tuple[int, Mapping[str, Any]]:
         try:
+            key = await asyncio.to_thread(entry_key, name, fuel=fuel)
+            if key in _SEALED:
+                kept, meta = _SEALED[key]
+                return os.dup(kept), meta
             cache = Cache(self._cache_folder)
             found = await asyncio.to_thread(load_entry, cache, name, fuel=fuel)
             if found is None:
@@ -144,9 +152,15 @@ class WorkerPool:
             await worker.close()
 
     async def _lane(self, script: Script, fd: int, meta: Mapping[str, Any]) -> Lane:
+        lost = 0
         while True:
             if self._closed:
                 raise SandboxUnavailable("the sandbox is closed")
+            if lost >= START_TRIES:
+                raise SandboxUnavailable(
+                    f"{lost} script workers in a row were lost before they could run a script",
+                    hint="run `fumehood doctor`; the workers' own words are on stderr",
+                )
             self._drop_lost()
             worker = self._pick(script.session)
             if worker is None:
@@ -167,10 +181,12 @@ class WorkerPool:
                 lane = worker.idle.pop() if worker.idle else await worker.open_lane()
                 lane.reserved = True
             except WorkerLost:
+                lost += 1
                 continue
             try:
                 await worker.load(script.lang, script.limits.fuel is not None, fd, meta)
             except WorkerLost:
+                lost += 1
                 continue
             except BaseException:
                 self._release(lane)

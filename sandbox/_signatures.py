@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 from fumehood.sandbox._model import ToolSignature
@@ -191,7 +192,10 @@ def _literal(value: object) -> str:
 
 
 def _doc_lines(text: str) -> list[str]:
-    safe = re.sub(r"[^\x20-\x7e\n\u00a0-\ud7ff]", " ", text)[:MAX_TEXT]
+    safe = "".join(
+        c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else " "
+        for c in text[:MAX_TEXT]
+    )
     safe = safe.replace("*/", "* /").replace('"""', "'''").replace("\\", "/").rstrip('"')
     return [line.strip() for line in safe.splitlines() if line.strip()][:6]
 
@@ -208,7 +212,8 @@ RUN_SCRIPT_SCHEMA: Mapping[str, object] = {
         "code": {
             "type": "string",
             "description": (
-                "The script. Its last expression is its value. Granted tools are functions; in js, await them."
+                "The script. Its last expression is its value. "
+                "Granted tools are functions; in js, await them."
             ),
         },
         "input": {"description": "A JSON value that the script finds as the variable `input`."},
@@ -228,7 +233,8 @@ def run_script_tool(
     properties["language"] = {**properties["language"], "enum": list(languages)}
     parts = [
         "Run a short script in a sandbox without files, network or clock, and get the value of its last "
-        "expression. Use it to call several tools, filter or add up their results, and return only what matters."
+        "expression. Use it to call several tools, filter or add up their results, and return only what "
+        "matters."
     ]
     for lang in languages:
         shown = declarations(tools, lang, fetch=fetch)

@@ -161,12 +161,11 @@ class Lane(asyncio.Protocol):
         self.worker.send({"op": "cancel", "lane": self.number, "run": run.serial})
         again: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         run.ended = again  # the old future was cancelled with its waiter
+        again.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
         stopped = False
         try:
             done, _ = await asyncio.wait([again], timeout=CANCEL_S)
             stopped = bool(done)
-            if stopped:
-                again.exception()  # looked at, so that asyncio doesn't report it
         finally:
             if not stopped:
                 self.worker.condemn("a cancelled script did not stop", False, self)
@@ -215,24 +214,27 @@ class Worker:
         ours.setblocking(False)
         try:
             process = await launcher.launch(entry or WorkerEntry(), theirs)
-        except OSError as error:
+        except BaseException as error:
             ours.close()
-            raise SandboxUnavailable(f"the script worker could not be started: {error}") from error
+            if isinstance(error, OSError):
+                raise SandboxUnavailable(f"the script worker could not be started: {error}") from error
+            raise
         finally:
             theirs.close()
-        worker = cls(process, ours)
+        worker = cls(process, ours)  # no await between the launch and this: now somebody owns the process
         try:
             async with asyncio.timeout(START_S):
                 header = await worker._read()
-        except (TimeoutError, EOFError, OSError, FrameError) as error:
-            await worker.close()
-            raise SandboxUnavailable(
-                f"the script worker did not start: {type(error).__name__} {error}",
-                hint="run `fumehood doctor`; the worker's own words are on stderr",
-            ) from error
-        if header.get("op") != "ready":
-            await worker.close()
-            raise SandboxUnavailable("the script worker did not say that it is ready")
+            if header.get("op") != "ready":
+                raise FrameError("its first word was not that it is ready")
+        except BaseException as error:
+            await asyncio.shield(worker.close())
+            if isinstance(error, TimeoutError | EOFError | OSError | FrameError):
+                raise SandboxUnavailable(
+                    f"the script worker did not start: {type(error).__name__} {error}",
+                    hint="run `fumehood doctor`; the worker's own words are on stderr",
+                ) from error
+            raise
         return worker
 
     @property
@@ -250,6 +252,8 @@ class Worker:
         task = self._loaded.get(key)
         if task is None:
             task = self._loaded[key] = asyncio.ensure_future(self._load(engine, fuel, fd, meta))
+            # Whoever waits gets the error; with nobody left to wait, asyncio need not report it.
+            task.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
         await asyncio.shield(task)
 
     async def _load(self, engine: str, fuel: bool, fd: int, meta: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fumehood.sandbox import Limits, SandboxBackend, ScriptResult, ScriptRunner, ToolRefused, ToolSignature
 
-WALL_S = 2.0  # of the scripts that are meant to run out of time; enough for a slow start
+WALL_S = 1.0  # of the scripts that are meant to run out of time; enough for a slow start
 BOUND_S = 30.0  # a backend that has not ended a script by then hangs
 
 
@@ -27,7 +27,11 @@ class _Case:
 
 
 _CASES = (
-    _Case("the last expression is the value", {"js": "6 * 7", "python": "6 * 7"}, {"outcome": "ok", "value": 42}),
+    _Case(
+        "the last expression is the value",
+        {"js": "6 * 7", "python": "6 * 7"},
+        {"outcome": "ok", "value": 42},
+    ),
     _Case(
         "the input is a variable",
         {"js": "input.a[1]", "python": "input['a'][1]"},
