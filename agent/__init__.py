@@ -24,7 +24,8 @@ from fumehood.agent._errors import (
 from fumehood.agent._events import EVENT_KINDS, Event, NewEvent, event_hash
 from fumehood.agent._fence import UNTRUSTED_CONTENT_SYSTEM_NOTE, fence
 from fumehood.agent._fold import CallState, ExecutionState, StepState, fold
-from fumehood.agent._log import EventLog, Head
+from fumehood.agent._log import EventLog
+from fumehood.agent._log_table import Head
 from fumehood.agent._sqlite import StorageError, StorageFull, StorageVersion
 from fumehood.agent._store import ContentMissing, ContentStore, ContentTooLarge, StoredContent
 from fumehood.agent._taint import (

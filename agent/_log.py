@@ -14,51 +14,34 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import sqlite3
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from fumehood.agent._canonical import ValueNotJson, canonical, clean, clean_text
-from fumehood.agent._events import GENESIS, Event, NewEvent, row_hash, row_text
+from fumehood.agent._canonical import clean_text
+from fumehood.agent._events import GENESIS, Event, NewEvent
+from fumehood.agent._log_table import (
+    APPLICATION_ID,
+    COLUMNS,
+    SCHEMA,
+    SCHEMA_VERSION,
+    Head,
+    ReadyRow,
+    append,
+    ready,
+)
 from fumehood.agent._sqlite import StorageError, StorageFull, connect, mapped
 
 if TYPE_CHECKING:
     from fumehood.agent._fold import ExecutionState
     from fumehood.agent._verify import VerifyResult
-
-APPLICATION_ID: Final = 0x46484C47  # "FHLG"
-SCHEMA_VERSION: Final = 1
-SCHEMA: Final = """
-CREATE TABLE events (
-    seq INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    execution_id TEXT,
-    call_id TEXT,
-    step_id TEXT,
-    at TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    data TEXT NOT NULL,
-    prev TEXT NOT NULL,
-    hash TEXT NOT NULL
-);
-CREATE INDEX events_by_execution ON events (execution_id, seq) WHERE execution_id IS NOT NULL;
-CREATE INDEX events_by_call ON events (call_id, seq) WHERE call_id IS NOT NULL
-"""
-
-MAX_DATA_BYTES: Final = 16 * 1024 * 1024
-"""Largest canonical text of one row's data. Bytes belong in the content store; the row carries the address.
-"""
 
 MAX_BATCH_ROWS: Final = 4096
 """Rows in one transaction before the writer commits and comes back, so that no caller waits behind an endless
@@ -71,22 +54,12 @@ PAGE_ROWS: Final = 500
 TAIL_POLL_S: Final = 0.2
 """How often `tail` looks for rows of other processes. Rows of this process wake it at once."""
 
-_KIND: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-_COLUMNS: Final = "seq, id, execution_id, call_id, step_id, at, kind, data, prev, hash"
 _logs: weakref.WeakSet[EventLog] = weakref.WeakSet()
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The last row of a log: an anchor to keep outside it. seq 0 and GENESIS for an empty log."""
-
-    seq: int
-    hash: str
 
 
 @dataclass(slots=True)
 class _Job:
-    rows: list[tuple[str, str, str | None, str | None, str | None]]  # kind, data text, execution, call, step
+    rows: list[ReadyRow]
     done: Callable[[list[str] | None, BaseException | None], None]
 
 
@@ -174,7 +147,7 @@ class EventLog:
             except RuntimeError:
                 pass  # the loop was closed while the row was being written; nobody is left to tell
 
-        self._submit(_Job([self._row(event) for event in events], done))
+        self._submit(_Job([ready(event) for event in events], done))
         return await waiter
 
     def record_sync(
@@ -199,23 +172,8 @@ class EventLog:
             else:
                 waiter.set_result(ids or [])
 
-        self._submit(_Job([self._row(event) for event in events], done))
+        self._submit(_Job([ready(event) for event in events], done))
         return waiter.result()
-
-    def _row(self, event: NewEvent) -> tuple[str, str, str | None, str | None, str | None]:
-        if not _KIND.fullmatch(event.kind):
-            raise ValueNotJson("kind", f"{event.kind!r} is not an event kind such as CALL_STARTED")
-        text = canonical(clean(event.data))
-        if len(text) > MAX_DATA_BYTES:
-            raise ValueNotJson(
-                "data",
-                (
-                    f"{len(text)} bytes in one row; at most {MAX_DATA_BYTES} (store the bytes, "
-                    "record the address)"
-                ),
-            )
-        ids = (event.execution_id, event.call_id, event.step_id)
-        return (event.kind, text, *(None if id_ is None else clean_text(id_) for id_ in ids))  # type: ignore[return-value]
 
     def _submit(self, job: _Job) -> None:
         if self._forked:
@@ -249,7 +207,7 @@ class EventLog:
     def _commit_batch(self, connection: sqlite3.Connection, batch: list[_Job]) -> None:
         try:
             with mapped(self.path):
-                ids = self._append(connection, [row for job in batch for row in job.rows])
+                ids = append(connection, [row for job in batch for row in job.rows])
         except BaseException as error:  # noqa: BLE001 - the thread's top: every waiter must hear of it, whatever it is
             if isinstance(error, StorageFull) and len(batch) > 1:
                 # One huge row must not take its neighbours down: try each job alone.
@@ -265,45 +223,6 @@ class EventLog:
             at += len(job.rows)
         for wake in list(self._tails):
             wake()
-
-    def _append(
-        self, connection: sqlite3.Connection, rows: list[tuple[str, str, str | None, str | None, str | None]]
-    ) -> list[str]:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            last = connection.execute("SELECT seq, at, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
-            seq, micros, prev = (last[0], _micros(last[1]), last[2]) if last else (0, 0, GENESIS)
-            now = _now_micros()
-            ids = []
-            values = []
-            for kind, data_text, execution_id, call_id, step_id in rows:
-                seq += 1
-                # Strictly rising even when the clock stands or is set back, so that time order is log order.
-                micros = max(now, micros + 1)
-                at = _iso(micros)
-                id_ = f"{micros:014x}{os.urandom(6).hex()}"
-                text = row_text(
-                    seq=seq,
-                    id_=id_,
-                    execution_id=execution_id,
-                    call_id=call_id,
-                    step_id=step_id,
-                    at=at,
-                    kind=kind,
-                    data_text=data_text,
-                    prev=prev,
-                )
-                hash_ = row_hash(text)
-                values.append((seq, id_, execution_id, call_id, step_id, at, kind, data_text, prev, hash_))
-                ids.append(id_)
-                prev = hash_
-            connection.executemany(f"INSERT INTO events ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?)", values)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        return ids
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -331,7 +250,7 @@ class EventLog:
                 size = PAGE_ROWS if left is None else min(PAGE_ROWS, left)
                 with mapped(self.path):
                     page = connection.execute(
-                        f"SELECT {_COLUMNS} FROM events WHERE {where} ORDER BY seq LIMIT ?",
+                        f"SELECT {COLUMNS} FROM events WHERE {where} ORDER BY seq LIMIT ?",
                         (after, *filters, size),
                     ).fetchall()
                 for row in page:
@@ -428,25 +347,6 @@ class EventLog:
             version=SCHEMA_VERSION,
             read_only=read_only,
         )
-
-
-def _now_micros() -> int:
-    return time.time_ns() // 1000
-
-
-def _iso(micros: int) -> str:
-    seconds, rest = divmod(micros, 1_000_000)
-    return f"{_second(seconds)}.{rest:06d}Z"
-
-
-@lru_cache(maxsize=4)
-def _second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _micros(at: str) -> int:
-    moment = datetime.fromisoformat(at)
-    return int(moment.replace(microsecond=0).timestamp()) * 1_000_000 + moment.microsecond
 
 
 def _after_fork() -> None:

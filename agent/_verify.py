@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fumehood.agent._canonical import canonical
 from fumehood.agent._events import GENESIS, row_hash, row_text
-from fumehood.agent._log import _COLUMNS, APPLICATION_ID, SCHEMA, SCHEMA_VERSION, Head
+from fumehood.agent._log_table import APPLICATION_ID, COLUMNS, SCHEMA, SCHEMA_VERSION, Head
 from fumehood.agent._sqlite import StorageError, connect, mapped
 
 
@@ -42,7 +42,7 @@ def verify_file(path: Path, *, anchor: Head | None = None) -> VerifyResult:
     try:
         with mapped(path):
             return verify_rows(
-                connection.execute(f"SELECT {_COLUMNS} FROM events ORDER BY seq"), anchor=anchor
+                connection.execute(f"SELECT {COLUMNS} FROM events ORDER BY seq"), anchor=anchor
             )
     except StorageError as error:
         return VerifyResult(False, 0, None, error.message, Head(0, GENESIS))

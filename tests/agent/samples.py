@@ -7,6 +7,7 @@ import struct
 import zlib
 from typing import Any
 
+from fumehood.agent._parts import Message
 from fumehood.agent._taint import tainted
 
 Json = dict[str, Any]
@@ -89,3 +90,9 @@ def bad(value: Any, origin: str = "mcp:acme/fetch_doc") -> Json:
 
 def fenced(value: str, origin: str = "mcp:acme/fetch_doc") -> str:
     return f'<untrusted-input origin="{origin}">\n{value}\n</untrusted-input>'
+
+
+def parts_of(message: Message) -> list[Any]:
+    """The parts of a message for a test to look into, typed loosely on purpose."""
+    content: Any = message.content
+    return [content] if isinstance(content, str) else list(content)

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,6 @@ from fumehood.agent._blobs import address_of, blob_path
 from fumehood.testing import check_content_store
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ContentStore]:
-    with ContentStore(tmp_path / "content") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("named", [False, True])

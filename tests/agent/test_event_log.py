@@ -150,7 +150,7 @@ async def test_times_and_ids_rise_even_when_the_clock_is_set_back(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moments = iter([2_000_000_000_000_000_000, 1_000_000_000_000_000_000])
-    monkeypatch.setattr("fumehood.agent._log.time.time_ns", lambda: next(moments))
+    monkeypatch.setattr("fumehood.agent._log_table.time.time_ns", lambda: next(moments))
     await log.record("TOOL_EVENT", {})
     await log.record("TOOL_EVENT", {})
     first, second = log.events()

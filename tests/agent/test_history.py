@@ -33,7 +33,7 @@ from fumehood.agent._response import (
 from fumehood.agent._taint import tainted
 from fumehood.agent.messages import ToolUsePart
 from fumehood.agent.providers import ScriptedProvider
-from tests.agent.samples import assistant, bad, call, image, request, result, text, user
+from tests.agent.samples import assistant, bad, call, image, parts_of, request, result, text, user
 
 pytestmark = pytest.mark.anyio
 DOCS = Path(__file__).parents[2] / "docs"
@@ -126,8 +126,10 @@ def test_pruning_clears_untagged_results_first_then_requery_and_never_durable() 
     )
 
     def left(limit: int) -> list[str]:
-        parts = [part for message in prune_results(messages, max_bytes=limit)[1:] for part in message.content]
-        return [part.name for part in parts if part.content == big]  # type: ignore[union-attr]
+        parts = [
+            part for message in prune_results(messages, max_bytes=limit)[1:] for part in parts_of(message)
+        ]
+        return [part.name for part in parts if part.content == big]
 
     assert left(10_000) == ["read", "keep", "old", "shot", "newest"]
     assert left(4_200) == ["read", "keep", "shot", "newest"]
@@ -135,10 +137,10 @@ def test_pruning_clears_untagged_results_first_then_requery_and_never_durable() 
     assert left(2_300) == ["keep", "newest"]
     assert left(0) == ["keep", "newest"]
     pruned = prune_results(messages, max_bytes=0)
-    cleared = pruned[1].content[2]
+    cleared = parts_of(pruned[1])[2]
     assert cleared.to_json() == result(
         "c", "[the result of old (call c) was cleared]", name="old", is_error=True
-    )  # type: ignore[union-attr]
+    )
     assert prune_results(pruned, max_bytes=0) == pruned
     guard_request(Request(messages=(*pruned[:2],)))
 

@@ -43,7 +43,7 @@ def test_an_erasure_under_way_makes_a_putter_write_again() -> None:
     store = ObjectContentStore(place, clock=lambda: now[0], sleep=sleep)
     obstore.put(place, mark, b"1000.0")
     store.put(b"x", "text/plain", owner="alice")
-    assert (store.get(address), store.owners(address), len(pauses)) == (b"x", {"alice"}, 3)
+    assert (store.get(address), store.owners(address), len(pauses)) == (b"x", frozenset({"alice"}), 3)
 
 
 def test_the_mark_of_a_dead_eraser_is_taken_over() -> None:

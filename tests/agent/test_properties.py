@@ -108,6 +108,7 @@ def nearly_requests(draw: st.DrawFn) -> Json:
 @EXAMPLES
 @given(st.one_of(values, nearly_requests()))
 def test_the_guard_raises_nothing_but_its_named_errors_and_what_passes_is_a_request(value: Json) -> None:
+    guarded: Json
     try:
         guarded = guard_request(value)
     except GuardError as error:
@@ -135,6 +136,7 @@ def _objects(value: Json) -> Any:
 # -- the marker ----------------------------------------------------------------------------------------------
 
 MARK = "Zq9MARKERq9Z"
+MARKS: list[dict[str, Json]] = [{}, {"untrusted": {"origin": "x"}, "name": MARK}]
 around = st.one_of(
     st.text(max_size=12),
     st.sampled_from(
@@ -215,10 +217,7 @@ def _result_content(draw: st.DrawFn) -> Json:
     parts: list[Json] = [
         text(draw(st.one_of(st.text(max_size=5), tainted_values()))) for _ in range(draw(st.integers(0, 2)))
     ]
-    parts += [
-        image(PNG_B, **draw(st.sampled_from([{}, {"untrusted": {"origin": "x"}, "name": MARK}])))
-        for _ in range(draw(st.integers(0, 2)))
-    ]
+    parts += [image(PNG_B, **draw(st.sampled_from(MARKS))) for _ in range(draw(st.integers(0, 2)))]
     return draw(st.permutations(parts))
 
 
@@ -292,7 +291,8 @@ def _finite(value: Json) -> bool:
 @given(blocks.filter(_finite), st.sampled_from(["anthropic", "openai-responses", "gemini"]))
 def test_encode_after_decode_is_the_identity_on_unknown_blocks(block: Json, wire: str) -> None:
     if wire == "gemini":
-        raw = {"executableCode": block}
+        answer: Json
+        raw: Json = {"executableCode": block}
         answer = {
             "candidates": [
                 {"finishReason": "STOP", "content": {"parts": [{"text": "a"}, raw, {"text": "b"}]}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,12 @@ def test_what_is_made_of_tainted_values_is_tainted() -> None:
 
 
 def test_a_damaged_mark_still_counts_as_tainted() -> None:
-    for damaged in ({"__tainted__": None}, {"__tainted__": []}, {"__tainted__": {"value": 1}, "more": 2}):
+    damaged_marks: list[Any] = [
+        {"__tainted__": None},
+        {"__tainted__": []},
+        {"__tainted__": {"value": 1}, "more": 2},
+    ]
+    for damaged in damaged_marks:
         assert is_tainted(damaged) and taint_origins([damaged]) == ("unknown",)
 
 
