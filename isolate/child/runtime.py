@@ -141,7 +141,8 @@ def _describe(error: BaseException, kind: str) -> Message:
     frames: list[str] = []
     try:
         chain = traceback.TracebackException.from_exception(error, limit=-30, compact=True)
-        own = os.path.dirname(__file__)
+        # Frames of our own, of the import system and of the event loop: nothing a tool's author can change.
+        own = (os.path.dirname(__file__), os.path.join(os.path.dirname(os.__file__), "asyncio"))
         chain.stack = traceback.StackSummary.from_list(
             [
                 frame

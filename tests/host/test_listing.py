@@ -64,7 +64,7 @@ def test_tools_as_data(listed: Cli) -> None:
         "events": 1000,
         "start_s": 20.0,
     }
-    common = {"input_schema": None, "deny": [], "read": [], "write": []}
+    common: dict[str, object] = {"input_schema": None, "deny": [], "read": [], "write": []}
     assert listed("tools", "--format", "json").json == {
         "tools": [
             {

@@ -92,16 +92,16 @@ class Output:
 
         self.out.print(Text(text, style=style or ""))
 
-    def note(self, text: str, style: str | None = None) -> None:
+    def note(self, text: str, style: str | None = None, *, wrap: bool = True) -> None:
         """Text on stderr that --quiet drops."""
         if not self.settings.quiet:
-            self.problem(text, style)
+            self.problem(text, style, wrap=wrap)
 
-    def problem(self, text: str, style: str | None = None) -> None:
-        """Text on stderr."""
+    def problem(self, text: str, style: str | None = None, *, wrap: bool = True) -> None:
+        """Text on stderr. wrap: False for what others wrote, whose lines are to stay as they are."""
         from rich.text import Text
 
-        self.err.print(Text(text, style=style or ""))
+        self.err.print(Text(text, style=style or ""), soft_wrap=not wrap)
 
     def error(self, message: str, hint: str | None = None) -> None:
         """An error, in the one form all errors have. Not wrapped: a message is copied, searched and

@@ -143,7 +143,7 @@ def show_result(out: Output, result: CallResult) -> None:
         if text.strip() and (result.outcome != "ok" or not out.settings.quiet):
             cut = " (cut off)" if result.truncated[name] or len(text) > SHOWN_TEXT else ""
             out.problem(f"--- {name} of the tool{cut}", "dim")
-            out.problem(visible(text[:SHOWN_TEXT]).rstrip("\n"))
+            out.problem(visible(text[:SHOWN_TEXT]).rstrip("\n"), wrap=False)
     for line in refusals(result):
         out.note(line, "yellow")
     if result.outcome != "ok":
@@ -176,7 +176,7 @@ def show_failure(out: Output, result: CallResult) -> None:
     )
     trace = str(said.get("trace") or "")
     if result.outcome == "tool_error" and trace.startswith(("Traceback", "  ")):
-        out.note(visible(trace[-SHOWN_TEXT:]).rstrip(), "dim")
+        out.note(visible(trace[-SHOWN_TEXT:]).rstrip(), "dim", wrap=False)
     known = REASONS.get(result.reason or "")
     if known is not None and known.operator not in message:
         out.note(known.operator)
