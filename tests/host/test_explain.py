@@ -114,11 +114,31 @@ def test_json_holds_the_same_facts(cli: Cli) -> None:
         "sentence": "The tool itself failed; the sandbox and the host are in order.",
         "error": {"type": "ZeroDivisionError", "message": "division by zero", "during": "run"},
         "tainted": None,
+        "violations": [],
         "egress": [],
         "events": 0,
         "stored": [],
         "next": [],
     }
+
+
+def test_a_refused_system_call_is_named_by_call_and_explain(cli: Cli) -> None:
+    write(
+        cli.folder,
+        '[tools.mounts]\nmodule = "tools/mounts.py"\n',
+        mounts="""\
+        import ctypes
+        def run(input, ctx):
+            libc = ctypes.CDLL(None, use_errno=True)
+            return libc.mount(b"none", b"/tmp", b"tmpfs", 0, None)
+        """,
+    )
+    layers = cli("call", "mounts", "--format", "json").json["enforcement"]["layers"]
+    done = cli("call", "mounts", width=200)
+    assert done.out == "-1\n"
+    if layers["seccomp-notify"] == "FULL":
+        assert done.err.startswith("system call refused: mount: ")
+        assert "\n- system call refused: mount: " in cli("explain", "last", width=200).out
 
 
 def test_an_unknown_call_is_answered_with_the_nearest(cli: Cli) -> None:

@@ -76,12 +76,6 @@ class Output:
         """stderr."""
         return _console(self.settings, stderr=True)
 
-    def record(self) -> None:
-        """Keep what goes to stdout, for `out.export_svg`."""
-        from rich.console import Console
-
-        self.out = Console(highlight=False, markup=False, emoji=False, record=True)
-
     def json(self, value: object) -> None:
         """The one object of `--format json`: indented for a person, one line for a program."""
         sys.stdout.write(json_text(value, indent=2 if sys.stdout.isatty() else None) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -144,7 +145,7 @@ def show_result(out: Output, result: CallResult) -> None:
             cut = " (cut off)" if result.truncated[name] or len(text) > SHOWN_TEXT else ""
             out.problem(f"--- {name} of the tool{cut}", "dim")
             out.problem(visible(text[:SHOWN_TEXT]).rstrip("\n"), wrap=False)
-    for line in refusals(result):
+    for line in (*refusals(result), *violations(result.violations)):
         out.note(line, "yellow")
     if result.outcome != "ok":
         show_failure(out, result)
@@ -157,6 +158,17 @@ def refusals(result: CallResult) -> list[str]:
         for row in result.egress
         if row["outcome"] == "deny"
     ]
+
+
+def violations(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One line for each system call that the sandbox refused."""
+    found = []
+    for row in rows:
+        often = f" ({row['count']} times)" if row["count"] > 1 else ""
+        found.append(
+            f"system call refused: {one_line(str(row['syscall']))}{often}: {one_line(str(row['why']))}"
+        )
+    return found
 
 
 def show_failure(out: Output, result: CallResult) -> None:

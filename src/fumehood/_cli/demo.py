@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,22 +18,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Leave the folder with configuration, log and store.")
-@click.option("--svg", metavar="FILE", help="Also write what is shown as a picture.")
 @pass_settings
 @click.pass_context
-def demo(ctx: click.Context, settings: Settings, keep: bool, svg: str | None) -> None:
+def demo(ctx: click.Context, settings: Settings, keep: bool) -> None:
     """The main job on built-in examples, offline: honest and hostile tools, lying names, and the record of it
     all.
 
     Exit code 1 when anything comes out other than it must, 4 when this machine cannot build the sandbox.
     """
-    out = Output(settings)
-    if svg is not None and settings.format == "text":
-        out.record()
-    ok = run_async(_demo(out, keep))
-    if svg is not None and settings.format == "text":
-        Path(svg).write_text(out.out.export_svg(title="fumehood demo"), encoding="utf-8")
-    ctx.exit(0 if ok else 1)
+    ctx.exit(0 if run_async(_demo(Output(settings), keep)) else 1)
 
 
 async def _demo(out: Output, keep: bool) -> bool:

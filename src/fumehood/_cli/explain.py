@@ -15,6 +15,7 @@ import click
 from fumehood._cli import _advice
 from fumehood._cli._output import Output, json_text, one_line, visible
 from fumehood._cli._settings import Settings, pass_settings
+from fumehood._cli.call import violations
 from fumehood.policies.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -128,6 +129,12 @@ def _tell(out: Output, story: Story) -> None:
         out.line("Network", "bold")
         for event in story.decisions:
             _tell_decision(out, story, event)
+    refused = violations(story.end.get("violations") or [])
+    if refused:
+        out.line()
+        out.line("Refused by the sandbox", "bold")
+        for text in refused:
+            out.hanging(f"- {text}", 0)
     _tell_rest(out, story)
     steps = _advice.steps(_tool(story), story.end, [_data(event) for event in story.decisions])
     if steps:
@@ -260,6 +267,7 @@ def _as_json(story: Story) -> dict[str, Any]:
         "usage": end.get("usage"),
         "enforcement": end.get("enforcement"),
         "limits": story.start.get("limits"),
+        "violations": end.get("violations") or [],
         "egress": [{"event_id": event.id, "at": event.at, **_data(event)} for event in story.decisions],
         "events": len(story.told),
         "stored": [_data(event).get("address") for event in story.stored],
