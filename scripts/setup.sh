@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Everything a checkout needs before its first command: Debian packages, .venv, the project and its tools in it.
-# A stamp holds what was installed, so a checkout that is current goes straight on and no pip is run.
-# $1: "run" for the product and its demo, "test" (the default) for the tests too.
+# Everything a checkout needs before its first command: Debian packages, .venv, the project in it.
+# $1: "run" for the product and its demo, "test" (the default) for the extras and the tools of the tests too.
+# A stamp per level holds what was installed, so a checkout that is current goes straight on and no pip is run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 umask 022 # the tests' ordinary user reads these files
-scripts/debian.sh "${1:-test}"
+level=${1:-test}
+scripts/debian.sh "$level"
 
-stamp=.venv/installed
 wanted="$PWD $(cat pyproject.toml scripts/setup.sh | sha256sum)"
+current() { [[ $(cat ".venv/installed-$1" 2>/dev/null) == "$wanted" ]]; }
 works() { [[ -x .venv/bin/python ]] && .venv/bin/python -I -S -c '' 2>/dev/null; }
-if works && [[ $(cat $stamp 2>/dev/null) == "$wanted" ]]; then
+if works && { current test || current "$level"; }; then
     exit 0
 fi
 
@@ -20,10 +21,12 @@ if ! works; then
     rm -rf .venv
     "$python" -m venv .venv
 fi
-echo "installing the project and its tools into .venv"
+echo "installing the project into .venv"
 pip=(.venv/bin/python -m pip --quiet --disable-pip-version-check --no-input)
-# --group came with pip 25.1; a Debian venv starts with an older one.
-.venv/bin/python -c 'import pip, sys; sys.exit([int(n) for n in pip.__version__.split(".")[:2]] < [25, 1])' ||
-    "${pip[@]}" install --upgrade 'pip>=25.1'
-"${pip[@]}" install --editable '.[all]' --group dev
-printf '%s' "$wanted" >$stamp
+if [[ $level == run ]]; then
+    "${pip[@]}" install --editable .
+else
+    "${pip[@]}" install --upgrade 'pip>=25.1' # for --group; a Debian venv starts with an older one
+    "${pip[@]}" install --editable '.[all]' --group dev
+fi
+printf '%s' "$wanted" >".venv/installed-$level"
