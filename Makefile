@@ -28,8 +28,8 @@ check: lint test ## what a change has to pass
 soak: setup ## ten thousand calls, then nothing may be left behind
 	@$(BIN)/pytest -m soak $(ARGS)
 
-bench: setup ## figures of this machine
-	@scripts/bench.sh
+bench: setup ## figures of this machine; ARGS="isolate --quick" for some
+	@scripts/bench.sh $(ARGS)
 
 demo-svg: setup-run ## run the demo and write docs/demo.svg
 	@$(BIN)/python scripts/demo_svg.py

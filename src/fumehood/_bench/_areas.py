@@ -6,6 +6,7 @@ numbers and texts, plain or as a coroutine. An area whose module is not there is
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -36,9 +37,11 @@ async def run_area(area: str, options: Options) -> Report:
     given = {"rounds": options.rounds, "quick": options.quick}
     before = _measure.load()
     options.say(area)
-    found = run(**{name: value for name, value in given.items() if name in taken})
-    if inspect.isawaitable(found):
-        found = await found
+    arguments = {name: value for name, value in given.items() if name in taken}
+    if inspect.iscoroutinefunction(run):
+        found = await run(**arguments)
+    else:  # it may want an event loop of its own
+        found = await asyncio.to_thread(run, **arguments)
     return Report(area, isolate.machine(), options.rounds, before, _measure.load(), tuple(_sections(found)))
 
 

@@ -6,7 +6,7 @@ Sections are coroutines that take a `Bench` and return a `Section`; the table at
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ SPARE, ON_DEMAND, ON_DEMAND_NET = "fumehood, spare", "fumehood, on demand", "fum
 KEPT, PLAIN_FORK = "fumehood, kept", "plain fork"
 BWRAP, SUBPROCESS = "bubblewrap", "subprocess"
 KILLED, VICTIM = "fumehood, killed", "subprocess, killed"
+NOOP_TOOL, LAST_OVER_FIRST = "no-op tool", "last over first"
 
 CALLERS = (1, 2, 8, 32)
 _SPARES = 2
@@ -75,9 +76,10 @@ class Bench:
         self, name: str, title: str, contestants: Sequence[Contestant], baseline: str | None = None
     ) -> Section:
         """Measure contestants interleaved."""
-        async with opened(contestants):
-            rows = await interleaved(contestants, self.rounds)
-        return Section(name, title, baseline, rows=with_ratios(rows, baseline))
+        usable, failed = await _peers.working(contestants)
+        async with opened(usable):
+            rows = await interleaved(usable, self.rounds)
+        return Section(name, title, baseline, rows=with_ratios(rows, baseline), not_run=tuple(failed))
 
 
 async def python(bench: Bench) -> Section:
@@ -101,7 +103,7 @@ async def python(bench: Bench) -> Section:
         contestants.append(_peers.sandbox_runtime(program))
     title = "Python tool that needs nothing, 1 KB of JSON in and out"
     section = await bench.section("python", title, contestants, BWRAP)
-    return Section(section.name, title, BWRAP, rows=section.rows, not_run=absent)
+    return replace(section, not_run=(*absent, *section.not_run))
 
 
 async def libraries(bench: Bench) -> Section:
@@ -162,15 +164,14 @@ async def throughput(bench: Bench) -> Section:
     loads: list[Load] = []
     for callers in CALLERS:
         bench.options.say(f"  {callers} callers")
-        commands = [
-            _peers.Command(SUBPROCESS, "no walls", work.python(work.noop), isolated=False),
-            *bench.bubblewrap(work.noop, ""),
-        ]
-        contestants: list[Contestant] = [
+        contestants, _ = await _peers.working([
             bench.caged(SPARE, "", bench.module(work.noop, "fresh"), spares=_SPARES),
             bench.caged(ON_DEMAND, "", bench.module(work.noop, "fresh")),
-            *[_peers.Threaded(peer, callers) for peer in commands],
-        ]
+            _peers.Threaded(
+                _peers.Command(SUBPROCESS, "no walls", work.python(work.noop), isolated=False), callers
+            ),
+            *[_peers.Threaded(peer, callers) for peer in bench.bubblewrap(work.noop, "")],
+        ])  # fmt: skip
         async with opened(contestants):
             loads += await under_load(contestants, callers, seconds, slices)
     title = "Calls per second, closed loop, Python tool that needs nothing"
@@ -181,7 +182,7 @@ async def memory(bench: Bench) -> Section:
     """What a parked spare costs."""
     found = []
     kinds: Mapping[str, ToolSpec] = {
-        "no-op tool": bench.module(bench.work.noop, "fresh"),
+        NOOP_TOOL: bench.module(bench.work.noop, "fresh"),
         "httpx and pydantic preloaded": bench.module(bench.work.library, "fresh", preload=LIBRARIES),
     }
     for name, spec in kinds.items():
@@ -219,7 +220,7 @@ async def endurance(bench: Bench) -> Section:
         Figure("calls", 10 * tenth, ""),
         Figure("first tenth", round(rates[0], 1), "calls/s"),
         Figure("last tenth", round(rates[-1], 1), "calls/s"),
-        Figure("last over first", round(rates[-1] / rates[0], 3), ""),
+        Figure(LAST_OVER_FIRST, round(rates[-1] / rates[0], 3), ""),
     )
     return Section("endurance", "Create and tear down, one after another", figures=figures)
 

@@ -98,13 +98,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure that is aimed at. met: None where it could not be measured; `why` then says so."""
+    """A figure that is aimed at. measured, met: None where a section or a peer was not run."""
 
     name: str
     target: str
-    measured: str
+    measured: float | None
     met: bool | None
-    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class NoServices:
 
     async def doors(self, doors: Doors) -> None:
         """Nobody connects: closed at once."""
-        for sock in (doors.dns_udp, doors.dns_tcp, *doors.listeners.values()):
+        for sock in (doors.dns_udp, doors.dns_tcp, doors.proxy, *doors.listeners.values()):
             sock.close()
 
     async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:

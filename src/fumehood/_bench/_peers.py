@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fumehood._bench import _plain_fork, _pools
-from fumehood._bench._measure import Base
+from fumehood._bench._measure import Base, Contestant, opened
 from fumehood._bench._model import NotRun
 from fumehood._bench._work import PAYLOAD, PAYLOAD_TEXT
 from fumehood.isolate import Machine, ToolSpec
@@ -30,7 +30,7 @@ from fumehood.isolate.child.channel import encode
 from fumehood.isolate.child.frames import FrameParser
 from fumehood.policies.errors import HostError
 
-_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "SHELL": "/bin/sh"}
 _RECEIVE = 1 << 18
 
 WHERE_FROM = {
@@ -51,6 +51,24 @@ def missing() -> tuple[NotRun, ...]:
         for peer, (command, remedy) in WHERE_FROM.items()
         if shutil.which(command) is None
     )
+
+
+async def working(contestants: Sequence[Contestant]) -> tuple[list[Contestant], list[NotRun]]:
+    """Those that do the work here, and the peers that are installed and do not.
+
+    Only those of `WHERE_FROM` may fail: an ordinary user without user namespaces has no bubblewrap.
+    """
+    usable, failed = [], []
+    for contestant in contestants:
+        if contestant.name in WHERE_FROM:
+            try:
+                async with opened([contestant]):
+                    await contestant.once()
+            except (HostError, OSError) as error:
+                failed.append(NotRun(contestant.name, f"installed, but {error}"))
+                continue
+        usable.append(contestant)
+    return usable, failed
 
 
 class Command(Base):

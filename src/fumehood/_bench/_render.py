@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fumehood._bench._model import Load, Report, Row, Section
+from fumehood._bench._model import Load, Report, Row, Section, Target
 from fumehood._cli._output import Output
 
 
@@ -20,16 +20,20 @@ def show(out: Output, report: Report) -> None:
             out.hanging(f"not run: {absent.contestant} ({absent.remedy})", 2, "yellow")
         out.line()
     if report.targets:
-        styles = {True: None, False: "red", None: "yellow"}
-        cells = [
-            (aim.target or "-", aim.measured or "-", {True: "yes", False: "no", None: "-"}[aim.met], aim.name)
-            for aim in report.targets
-        ]
         out.table(
-            ("target", "measured", "met", "figure"), cells, styles=[styles[aim.met] for aim in report.targets]
+            ("target", "measured", "met", "figure"),
+            [(aim.target, *judged(aim), aim.name) for aim in report.targets],
+            styles=["red" if aim.met is False else None for aim in report.targets],
         )
         out.line()
     out.line(noise(report))
+
+
+def judged(aim: Target) -> tuple[str, str]:
+    """What was measured, and whether it meets the target."""
+    if aim.measured is None:
+        return "not run", "-"
+    return f"{aim.measured:.3g}", "yes" if aim.met else "no"
 
 
 def noise(report: Report) -> str:
