@@ -64,6 +64,7 @@ _PART_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
     "reasoning": _fields({"kind", "provider"}, {"signature", "text_ref", "digest", "omitted", "text"}),
     "opaque": _fields({"provider", "block"}, set()),
 }
+_ROLES: Final = frozenset({"user", "assistant", "system"})
 _WHERE: Final[dict[str, frozenset[str]]] = {
     "text": frozenset({"user", "assistant", "system"}),
     "image": frozenset({"user"}),
@@ -150,14 +151,18 @@ class _Walk:
         body = json_object(message, path, "a message")
         known_fields(body, _MESSAGE_KEYS, path, "a message")
         role = body.get("role")
-        if is_tainted(role):
-            raise UntrustedContentError(f"{path}.role", "tainted; the role is the application's to say")
-        if not isinstance(role, str) or role not in ("user", "assistant", "system"):
+        if not isinstance(role, str) or role not in _ROLES:
+            if is_tainted(role):
+                raise UntrustedContentError(f"{path}.role", "tainted; the role is the application's to say")
             raise MessageStructureError(f"{path}.role", f"{shown(role)} is not user, assistant or system")
         content = body.get("content")
         where = f"{path}.content"
         if isinstance(content, (list, tuple)):
-            made: object = [self._part(part, role, f"{where}[{index}]") for index, part in enumerate(content)]
+            made: object = [
+                # Most parts are plain text, which may stand anywhere; they need no path and no table.
+                dict(part) if _is_plain_text(part) else self._part(part, role, f"{where}[{index}]")
+                for index, part in enumerate(content)
+            ]
         elif isinstance(content, str) or is_tainted(content):
             made = spoken(content, role, where)
         else:
@@ -175,9 +180,9 @@ class _Walk:
             return {"type": "text", "text": fenced(part, path)}
         body = json_object(part, path, "a part")
         kind = body.get("type")
-        if is_tainted(kind):
-            raise UntrustedContentError(f"{path}.type", "tainted; the type is the application's to say")
         if not isinstance(kind, str) or kind not in _PART_KEYS:
+            if is_tainted(kind):
+                raise UntrustedContentError(f"{path}.type", "tainted; the type is the application's to say")
             kinds = ", ".join(_PART_KEYS)
             raise MessageStructureError(f"{path}.type", f"{shown(kind)} is not one of {kinds}")
         required, known = _PART_KEYS[kind]
@@ -387,3 +392,11 @@ class _Walk:
                 json_object(body["input_schema"], f"{path}.input_schema", "a schema")
             made.append(dict(body))
         return made
+
+
+def _is_plain_text(part: Any) -> bool:
+    """Whether a part is a text part of ASCII text and nothing else."""
+    if type(part) is not dict or len(part) != 2 or part.get("type") != "text":
+        return False
+    text = part.get("text")
+    return type(text) is str and text.isascii()

@@ -207,6 +207,8 @@ def check_capabilities(value: object) -> dict[str, Any]:
 
 
 def check_framework_fields(body: Mapping[str, Any], path: str) -> None:
+    if len(body) == 2:
+        return  # role and content alone, as nearly every message
     fields = {name: body[name] for name in FRAMEWORK_FIELDS if body.get(name) is not None}
     if not fields:
         return
