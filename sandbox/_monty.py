@@ -9,6 +9,7 @@ so `await tool()` and `tool()` both work.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib import util
@@ -60,18 +61,18 @@ class MontyBackend:
         async with self._lock:
             if self._pool is None:
                 try:
-                    from pydantic_monty import AsyncMonty
-
+                    monty: Any = importlib.import_module("pydantic_monty")
                     # A worker that served one script isn't given to the next.
-                    self._pool = await self._stack.enter_async_context(AsyncMonty(max_checkouts_per_worker=1))
+                    self._pool = await self._stack.enter_async_context(
+                        monty.AsyncMonty(max_checkouts_per_worker=1)
+                    )
                 except (ImportError, OSError) as error:
                     raise SandboxUnavailable(f"pydantic-monty can't be started: {error}") from error
 
     async def run(self, script: Script, bridge: Bridge) -> Ending:
         """Run one script."""
-        import pydantic_monty as monty
-
         await self.prepare()
+        monty: Any = importlib.import_module("pydantic_monty")
         limits = {
             "max_feed_duration_secs": script.limits.wall_s,
             "max_memory": script.limits.memory or DEFAULT_MEMORY,

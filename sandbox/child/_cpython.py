@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import json
 import random
 import threading
 import time
+from collections.abc import Sequence
 from ctypes import c_void_p
 from typing import Any
 
@@ -65,7 +67,7 @@ class PyInstance(_capi.Guest):
 class CPython:
     """The engine of one process."""
 
-    def __init__(self, engine: wasmtime.Engine, compiled: component.Component) -> None:
+    def __init__(self, engine: wasmtime.Engine, compiled: component.Component, wasi: Sequence[str]) -> None:
         self.engine = engine
         self.component = compiled
         self.ticker = _capi.Ticker(engine)
@@ -78,16 +80,18 @@ class CPython:
             root.add_func("call", _call)
             root.add_func("emit", _emit)
             root.add_func("now", _now)
-            version = "@0.2.9"
-            for name, functions in (
-                ("wasi:filesystem/preopens", {"get-directories": lambda _store: []}),
+            for version, (name, functions) in itertools.product(
+                wasi,
                 (
-                    "wasi:cli/environment",
-                    {"get-environment": lambda _store: [], "get-arguments": lambda _store: []},
+                    ("wasi:filesystem/preopens", {"get-directories": lambda _store: []}),
+                    (
+                        "wasi:cli/environment",
+                        {"get-environment": lambda _store: [], "get-arguments": lambda _store: []},
+                    ),
+                    ("wasi:random/random", {"get-random-bytes": _random_bytes}),
                 ),
-                ("wasi:random/random", {"get-random-bytes": _random_bytes}),
             ):
-                with root.add_instance(name + version) as place:
+                with root.add_instance(f"{name}@{version}") as place:
                     for function, body in functions.items():
                         place.add_func(function, body)
 
@@ -160,7 +164,7 @@ def load(fd: int, *, fuel: bool, meta: dict[str, Any]) -> Engine:
         lambda path: component.Component.deserialize_file(engine, path),
         lambda data: component.Component.deserialize(engine, data),
     )
-    return CPython(engine, compiled)
+    return CPython(engine, compiled, meta["wasi"])
 
 
 def _current() -> tuple[PyInstance, Port]:

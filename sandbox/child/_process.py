@@ -118,8 +118,7 @@ def _run(job: Job, port: Port) -> End:
         "ToolError": ToolError,
         "tool": lambda name, /, **kw: ask(name, kw),
     }
-    if job.input_json is not None:
-        space["input"] = json.loads(job.input_json)
+    space["input"] = None if job.input_json is None else json.loads(job.input_json)
     for name in job.tools:
         plain = name.replace("-", "_").replace(".", "_")
         space[plain] = lambda *a, _name=name, **kw: ask(_name, a[0] if a else kw)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,7 +68,8 @@ def make(cache: Cache, *, fuel: bool, progress: Callable[[str], None]) -> bytes:
     wasm = unbundle(source)[0]["component"]
     compiled = bytes(component.Component(wasmtime.Engine(make_config(fuel=fuel)), wasm).serialize())
     progress(f"Python: ready after {time.monotonic() - started:.1f} s")
-    return bundle({"compiled": compiled}, {"component": hashlib.sha256(wasm).hexdigest()})
+    versions = sorted({v.decode() for v in re.findall(rb"wasi:cli/environment@(\d+\.\d+\.\d+)", wasm)})
+    return bundle({"compiled": compiled}, {"component": hashlib.sha256(wasm).hexdigest(), "wasi": versions})
 
 
 def build(progress: Callable[[str], None]) -> bytes:

@@ -146,7 +146,7 @@ class QuickJs:
         instance.write(
             self._meta.state, bytes.fromhex(job.seed) + (b"\1\0\0\0" if job.clock else b"\0\0\0\0")
         )
-        if job.input_json is not None or job.tools or job.fetch:
+        if job.input_json is not None or job.tools or job.fetch or job.session is not None:
             self._send(instance, OP_BEGIN, _config(job))
         shift = self._evaluate(instance, job.code)
         while True:
@@ -251,8 +251,7 @@ def _config(job: Job) -> bytes:
     parts = ['{"f":true' if job.fetch else '{"f":false']
     if job.tools:
         parts.append(',"t":' + json.dumps(list(job.tools)))
-    if job.input_json is not None:
-        parts.append(',"i":' + job.input_json)
+    parts.append(',"i":' + (job.input_json or "null"))
     return ("".join(parts) + "}").encode("utf-8", "surrogatepass")
 
 

@@ -3,8 +3,8 @@
 PROMISES: list[tuple[str, ...]] = [
     (
         "sandbox:attack-is-contained",
-        "A script in a worker can spend its time, its memory and its output and nothing else, ends with a reason, and leaves the "
-        "next script and the host as they were.",
+        "A script in a worker can spend its time, its memory and its output and nothing else, ends with a "
+        "reason, and leaves the next script and the host as they were.",
         "R016",
     ),
     (

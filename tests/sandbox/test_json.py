@@ -67,9 +67,7 @@ async def test_a_tool_sees_what_javascript_gave_it_and_the_script_its_answer(
         seen.append(args)
         return value
 
-    result = await runner.run(
-        "await echo(input === undefined ? null : input)", input=value, tools=TOOLS, call_tool=tools
-    )
+    result = await runner.run("await echo(input)", input=value, tools=TOOLS, call_tool=tools)
     assert as_js(seen) == [as_js(value)]
     assert as_js(result.value) == as_js(value)
 

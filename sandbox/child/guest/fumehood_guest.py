@@ -674,8 +674,7 @@ class WitWorld(wit_world.WitWorld):
         space = _session if _session is not None else _globals()
         if settings["session"]:
             _session = space
-        if settings["input"]:
-            space["input"] = _loads(settings["input"])
+        space["input"] = _loads(settings["input"]) if settings["input"] else None
         if settings["tools"]:
             space["tools"], space["tool"] = Tools(settings["tools"]), tool
             for name in settings["tools"]:

@@ -240,5 +240,7 @@
   });
   hide(G, "structuredClone", (value) => { const json = stringify(value); return json === undefined ? undefined : parse(json); });
 
+  G.input = null;
+
   return (op, value) => ops[op](value);
 })
