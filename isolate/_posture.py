@@ -18,11 +18,18 @@ _NAMESPACES = {
     "cgroup-ns": "cgroup",
 }  # fmt: skip
 
+_PRIVATE = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC
+_LIMITS = {
+    "Max core file size": None, "Max cpu time": "cpu_s", "Max processes": "processes",
+    "Max file size": "file_bytes", "Max open files": "descriptors", "Max data size": "data_bytes",
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Posture:
     """What was seen: namespaces that differ from the host's, seccomp mode, no_new_privs, capability lines,
-    descriptors, user id, environment.
+    descriptors, user id, environment, what is wrong with the view (layer -> text), hard limits by the
+    kernel's names for them (None: no limit).
     """
 
     own_namespaces: frozenset[str] | None
@@ -33,6 +40,8 @@ class Posture:
     descriptors: tuple[int, ...] | None
     uid: int
     environment: tuple[str, ...] | None
+    view: Mapping[str, str] | None
+    limits: Mapping[str, int | None]
 
 
 def look(pid: int) -> Posture:
@@ -57,8 +66,9 @@ def look(pid: int) -> Posture:
                 part.decode("utf-8", "replace") for part in file.read().split(b"\0") if part
             )
         descriptors = tuple(sorted(int(name) for name in os.listdir(f"/proc/{pid}/fd")))
+        view = _view(f"/proc/{pid}/root")
     except PermissionError:
-        own = environment = descriptors = None  # type: ignore[assignment]
+        own = environment = descriptors = view = None  # type: ignore[assignment]
     return Posture(
         own_namespaces=own,
         seccomp_mode=int(status["Seccomp"]),
@@ -68,7 +78,35 @@ def look(pid: int) -> Posture:
         descriptors=descriptors,
         uid=int(status["Uid"].split()[0]),
         environment=environment,
+        view=view,
+        limits=_limits(pid),
     )
+
+
+def _view(root: str) -> dict[str, str]:
+    """What is wrong with what a child sees below `root`, by layer."""
+    wrong: dict[str, str] = {}
+    if os.stat(root).st_dev == os.stat("/").st_dev:
+        wrong["mount"] = "the child sees the host's root"
+    elif not os.statvfs(root).f_flag & os.ST_RDONLY:
+        wrong["mount"] = "the child's root is not read-only"
+    for place in ("/tmp", "/dev/shm"):
+        if os.statvfs(root + place).f_flag & _PRIVATE != _PRIVATE:
+            wrong["mount"] = f"{place} is not the call's own"
+    if os.path.exists(f"{root}/proc/sys"):
+        wrong["proc"] = "/proc shows the kernel's files"
+    return wrong
+
+
+def _limits(pid: int) -> dict[str, int | None]:
+    """Hard limits (proc(5), /proc/PID/limits)."""
+    found: dict[str, int | None] = {}
+    with open(f"/proc/{pid}/limits", encoding="ascii") as file:
+        next(file)
+        for line in file:
+            hard = line[47:68].strip()
+            found[line[:26].strip()] = int(hard) if hard.isdigit() else None
+    return found
 
 
 @functools.cache
@@ -101,6 +139,13 @@ def faults(seen: Posture, plan: Mapping[str, Any]) -> dict[str, str]:
         wrong["environment"] = f"the start environment holds more than PATH: {sorted(names)}"
     if seen.uid == 0 or (plan["slot"] is not None and seen.uid != plan["slot"]):
         wrong["user"] = f"the child runs as user {seen.uid}"
+    if plan["namespaces"]:
+        wrong |= seen.view or {}
+    for name, key in _LIMITS.items():
+        most = 0 if key is None else plan["limits"][key]
+        hard = seen.limits.get(name)
+        if most is not None and (hard is None or hard > most + (key == "cpu_s")):
+            wrong["rlimits"] = f"{name} is {hard}, not {most}"
     return wrong
 
 
