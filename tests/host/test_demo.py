@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from fumehood._demo import open_world
+from fumehood import Host
+from fumehood._demo import Tour, open_world, take_tour
 from fumehood._demo.world import DNS_PORT, METRICS_PORT, example_folder
 from fumehood.policies import load_config
 from tests.host.cli import COMMAND, Cli
@@ -104,3 +106,23 @@ def test_the_example_is_the_one_of_the_tree_and_loads() -> None:
     config = load_config(ROOT / "examples" / "demo" / "fumehood.toml")
     assert sorted(config.tools) == ["chart", "hostile", "liar", "metrics", "reader", "unmodified", "words"]
     assert config.host.nameservers == (("127.77.0.1", DNS_PORT),)
+
+
+@pytest.mark.anyio
+async def test_a_policy_that_lets_go_is_noticed() -> None:
+    """The control: with the vault allowed, the attempt gets through, and the demo says so."""
+    with open_world() as world:
+        file = world.folder / "fumehood.toml"
+        text = file.read_text(encoding="utf-8")
+        allowed = f'egress = ["http://vault.internal:{world.vault.port} +private"]'
+        strict = text.index("egress", text.index("[tools.hostile]"))
+        weak = text[:strict] + allowed + text[text.index("\ntimeout_s = 1") :]
+        file.write_text(weak, encoding="utf-8")
+        async with Host(load_config(file), dial=world.dial) as host:
+            tour = Tour(host, world)
+            async with contextlib.aclosing(take_tour(tour)) as lines:
+                async for line in lines:
+                    if line.what == "another host":
+                        break
+    assert (line.what, line.held) == ("another host", False)
+    assert line.why == "UNEXPECTED: ok (None): the crown jewels"

@@ -12,6 +12,7 @@ import pytest
 from fumehood._cli._output import Output, json_text, one_line, visible, wrapped
 from fumehood._cli._settings import Settings
 from tests.host.cli import COMMAND, write
+from tests.users import PYTHON
 
 HOSTILE = "\x1b]0;title\x07 \x9b31m \u202e \u2066 \u200b \ufeff \x7f \r \u2028 \ud800"
 
@@ -79,3 +80,37 @@ def test_on_a_terminal_a_tools_text_is_made_visible(tmp_path: Path) -> None:
         os.close(ours)
     assert process.returncode == 0
     assert shown == rb"a\x1b[2Jb" + b"\r\n"
+
+
+PATIENT = """\
+import asyncio, sys
+import fumehood._cli._loop as loop
+from fumehood._cli._settings import Settings
+loop.PROGRESS_AFTER_S = 0.0
+
+async def work():
+    with loop.progress(Settings(), "waiting for it"):
+        await asyncio.sleep(0.3)
+
+loop.run_async(work())
+print("done")
+"""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_long_wait_is_shown_on_a_terminal_only(tmp_path: Path, terminal: bool) -> None:
+    ours, theirs = pty.openpty()
+    error = theirs if terminal else subprocess.PIPE
+    with subprocess.Popen([PYTHON, "-c", PATIENT], stdout=subprocess.PIPE, stderr=error) as process:
+        os.close(theirs)
+        out, err = process.communicate(timeout=30)
+    shown = b""
+    try:
+        while terminal and (data := os.read(ours, 4096)):
+            shown += data
+    except OSError:
+        pass  # EIO: the other side is closed
+    os.close(ours)
+    assert out == b"done\n"
+    assert (b"waiting for it" in shown) is terminal
+    assert not err
