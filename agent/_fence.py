@@ -29,7 +29,7 @@ own (R038).
 
 _ANGLES: Final = (
     "\uff1c\uff1e\ufe64\ufe65\u2039\u203a\u27e8\u27e9\u2329\u232a\u3008\u3009\u300a\u300b\u00ab\u00bb"
-    "\u276c\u276d\u276e\u276f\u2770\u2771\u29fc\u29fd\u02c2\u02c3\u1438\u1433"
+    "\u276c\u276d\u276e\u276f\u2770\u2771\u29fc\u29fd\u02c2\u02c3\u1438\u1433\u226e\u226f"
 )
 """Characters that are, fold to, or look like an angle bracket. Most are rare enough that an entity
 costs a reader nothing.

@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fumehood.agent._canonical import clean_text
-from fumehood.agent._errors import MessageStructureError, UnresolvedContentError, UntrustedContentError
+from fumehood.agent._errors import (
+    MessageStructureError,
+    UnresolvedContentError,
+    UnsupportedModalityError,
+    UntrustedContentError,
+)
 from fumehood.agent._fence import FENCE_CLOSE, fence_open
 from fumehood.agent._parts import (
     AudioPart,
@@ -149,6 +154,17 @@ def media_data(part: MediaPart) -> str:
             "", f"{part.source.ref.address} came to a provider unresolved", hint="resolve references first"
         )
     return part.source.data
+
+
+def no_form(part: MediaPart, vendor: str) -> UnsupportedModalityError:
+    """The refusal of media that a wire has no form for, whatever the operator declared: a wrong
+    form would be a vendor's 400 later.
+    """
+    return UnsupportedModalityError(
+        "",
+        f"{part.media_type} has no form on the wire of {vendor}",
+        hint="leave it out of the provider's capabilities",
+    )
 
 
 def bracketed(part: MediaPart) -> list[TextPart | MediaPart]:

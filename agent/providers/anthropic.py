@@ -36,6 +36,7 @@ from fumehood.agent.providers._wire import (
     WireNames,
     bracketed,
     media_data,
+    no_form,
     object_input,
     parts_of,
     plain,
@@ -177,13 +178,17 @@ def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
     data = media_data(part)
     if isinstance(part, ImagePart):
         return [{"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": data}}]
-    source: dict[str, Any] = {"type": "base64", "media_type": part.media_type, "data": data}
-    if part.media_type == "text/plain":
+    source: dict[str, Any]
+    if part.media_type == "application/pdf":
+        source = {"type": "base64", "media_type": part.media_type, "data": data}
+    elif part.media_type.startswith("text/") or part.media_type == "application/json":
         source = {
             "type": "text",
             "media_type": "text/plain",
             "data": decode_base64(data).decode("utf-8", "replace"),
         }
+    else:
+        raise no_form(part, "anthropic")
     title = {"title": part.name} if part.name else {}
     return [{"type": "document", "source": source, **title}]
 

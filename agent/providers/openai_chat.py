@@ -35,6 +35,7 @@ from fumehood.agent.providers._wire import (
     bracketed,
     media_data,
     moved_media,
+    no_form,
     parts_of,
     plain,
     result_text,
@@ -47,6 +48,16 @@ STOPS = {
     "length": "max_tokens",
     "content_filter": "refusal",
 }
+
+
+SOUNDS = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/wave": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}
+"""The sounds that this wire has a name for."""
 
 
 class OpenAIChatProvider(HttpProvider):
@@ -184,7 +195,9 @@ def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
     if isinstance(part, ImagePart):
         return [{"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{data}"}}]
     if isinstance(part, AudioPart):
-        kind = "wav" if "wav" in part.media_type else "mp3"
+        if part.media_type not in SOUNDS:
+            raise no_form(part, "openai")
+        kind = SOUNDS[part.media_type]
         return [{"type": "input_audio", "input_audio": {"data": data, "format": kind}}]
     name = part.name or f"file.{part.media_type.rpartition('/')[2]}"
     return [

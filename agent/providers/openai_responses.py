@@ -32,7 +32,15 @@ from fumehood.agent._response import Block, Reasoning, Response, ToolCall, Usage
 from fumehood.agent.providers._base import HttpProvider, StreamDecoder
 from fumehood.agent.providers._sse import SseEvent
 from fumehood.agent.providers._types import Chunk, ModelHttp, ToolDelta
-from fumehood.agent.providers._wire import WireNames, bracketed, media_data, parts_of, plain, result_parts
+from fumehood.agent.providers._wire import (
+    WireNames,
+    bracketed,
+    media_data,
+    no_form,
+    parts_of,
+    plain,
+    result_parts,
+)
 
 SEPARATOR = "\n\n"
 """Between the summary parts of one reasoning item."""
@@ -229,6 +237,8 @@ def _output(part: ToolResultPart) -> Any:
 def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
     if isinstance(part, TextPart):
         return [{"type": "input_text", "text": plain(part.text)}]
+    if isinstance(part, AudioPart):
+        raise no_form(part, "openai")
     url = f"data:{part.media_type};base64,{media_data(part)}"
     if isinstance(part, ImagePart):
         return [{"type": "input_image", "image_url": url, "detail": "auto"}]

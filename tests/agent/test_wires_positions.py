@@ -238,6 +238,29 @@ async def test_media_are_on_the_wire_or_refused_never_dropped(wire: str, part: J
                 await provider.complete(parse_request(body))
         assert here.vendor.bodies == []
         if part["type"] == "audio" and wire in ("anthropic", "openai-responses"):
-            return  # these wires have no sound, and declare none
+            with pytest.raises(UnsupportedModalityError, match="has no form on the wire"):
+                await here.provider().complete(parse_request(body))
+            assert here.vendor.bodies == []
+            return
         await here.provider().complete(parse_request(body))
         assert part["source"]["data"] in json.dumps(here.vendor.bodies[-1])
+
+
+@pytest.mark.parametrize(
+    ("wire", "part", "refused"),
+    [
+        ("anthropic", file(b"hi", "text/markdown"), False),
+        ("anthropic", file(b"{}", "application/json"), False),
+        ("anthropic", file(b"PK\x03\x04" + bytes(30), "application/zip"), True),
+        ("openai-chat", audio(b"OggS" + bytes(30), "audio/ogg"), True),
+        ("gemini", audio(b"OggS" + bytes(30), "audio/ogg"), False),
+    ],
+)
+def test_what_a_wire_has_no_form_for_is_refused_here_whatever_was_declared(
+    wire: str, part: Json, refused: bool
+) -> None:
+    if refused:
+        with pytest.raises(UnsupportedModalityError, match="has no form on the wire"):
+            render(wire, request(user([part])))
+    else:
+        render(wire, request(user([part])))

@@ -116,4 +116,9 @@ PROMISES += [
         "From outside, stored content is opened by a ticket and never by its address alone.",
         "issue 6",
     ),
+    (
+        "agent:guard-is-linear",
+        "Twice the request is at most twice the guard's work, whatever shape it has.",
+        "issue 6",
+    ),
 ]
