@@ -166,8 +166,12 @@ class Group:
         return [os.open(folder / "tasks", flags) for folder in self._folders.values()]
 
     def attach(self, pid: int) -> None:
-        """Move a process in from outside (version 2). Raises OSError when it is gone."""
-        (self._folders["all"] / "cgroup.procs").write_text(str(pid))
+        """Move a process in from outside: the way of version 2, and for one that did not join by itself.
+
+        Raises OSError when it is gone.
+        """
+        for folder in self._folders.values():
+            (folder / "cgroup.procs").write_text(str(pid))
 
     def holds(self, pid: int) -> bool:
         """Whether the kernel says that the process is in every folder of this group."""
