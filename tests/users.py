@@ -169,10 +169,8 @@ def _view_script(uid: int, gid: int) -> str | None:
     for number, path in enumerate(needed):
         lines.append(f"mkdir {stage}/{number}")
         lines.append(
-
-                f"mount --rbind {shlex.quote(str(_readable(path) if _closed_inside(path) else path))} "
-                f"{stage}/{number}"
-
+            f"mount --rbind {shlex.quote(str(_readable(path) if _closed_inside(path) else path))} "
+            f"{stage}/{number}"
         )
     for parent in dict.fromkeys(
         p for path in needed for p in [_first_closed(path, uid, gid)] if p is not None
