@@ -41,6 +41,10 @@ MAX_SPARES = 4
 
 MAX_KEPT = 8
 """Processes of a `reuse` tool that wait for a later call of the same principal and environment."""
+REFILL_PAUSE_S = 0.004
+"""Between a call's end and the fork of the next spare. What the caller does next, the log's row that ends his
+call, would else share the cores and the interpreter with it. Whoever needs a child meanwhile forks his own.
+"""
 RENEW_S = 3600.0  # a zygote's address layout and hash seed are every child's: start them afresh now and then
 IDLE_S = 900.0  # a tool nobody calls keeps no zygote for ever
 
@@ -60,6 +64,7 @@ class _Cage:
     used: float
     spares: collections.deque[Child] = field(default_factory=collections.deque)
     kept: dict[_Key, Child] = field(default_factory=dict)
+    due: asyncio.TimerHandle | None = None
     refill: asyncio.Task[None] | None = None
     running: int = 0
     waiting: int = 0
@@ -273,7 +278,13 @@ class Isolator:
         if cage.retired or self._closed:
             if cage.running == 0:
                 self._later(self._let_go(cage))
-        elif self._spares and not cage.spec.reuse and (cage.refill is None or cage.refill.done()):
+        elif self._spares and not cage.spec.reuse and cage.due is None:
+            loop = asyncio.get_running_loop()
+            cage.due = loop.call_later(REFILL_PAUSE_S, self._start_refill, cage)
+
+    def _start_refill(self, cage: _Cage) -> None:
+        cage.due = None
+        if not cage.retired and not self._closed and (cage.refill is None or cage.refill.done()):
             cage.refill = asyncio.create_task(self._refill(cage))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
@@ -301,6 +312,8 @@ class Isolator:
         return min(MAX_SPARES, max(self._spares, round(cage.demand)))
 
     async def _let_go(self, cage: _Cage) -> None:
+        if cage.due is not None:
+            cage.due.cancel()
         if cage.refill is not None:
             cage.refill.cancel()
             await asyncio.gather(cage.refill, return_exceptions=True)
