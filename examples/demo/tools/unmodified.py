@@ -19,8 +19,10 @@ def _urllib(url, token):
 
 
 def _httpx(url, token):
-    import httpx
-
+    try:
+        import httpx
+    except ImportError:
+        return None
     return len(httpx.get(url, headers={"Authorization": token}).raise_for_status().content)
 
 
