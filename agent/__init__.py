@@ -42,6 +42,9 @@ from fumehood.agent._taint import (
 from fumehood.agent._verify import VerifyResult
 
 if TYPE_CHECKING:
+    from fumehood.agent._audit import ReadReasoning as ReadReasoning
+    from fumehood.agent._audit import read_reasoning as read_reasoning
+    from fumehood.agent._audit import read_reasoning_bounded as read_reasoning_bounded
     from fumehood.agent._capabilities import assert_request_supported as assert_request_supported
     from fumehood.agent._effect import EffectContext as EffectContext
     from fumehood.agent._effect import collect_stream as collect_stream
@@ -79,6 +82,7 @@ if TYPE_CHECKING:
     from fumehood.agent._tickets import TicketRefused as TicketRefused
 
 _LATER = {
+    "_audit": ("ReadReasoning", "read_reasoning", "read_reasoning_bounded"),
     "_capabilities": ("assert_request_supported",),
     "_effect": (
         "EffectContext",
@@ -139,6 +143,7 @@ __all__ = [
     "NewEvent",
     "OversizedInlinePartError",
     "ProviderError",
+    "ReadReasoning",
     "ReasoningOptions",
     "Request",
     "ResolveContext",
@@ -175,6 +180,8 @@ __all__ = [
     "owner_resolver",
     "parse_request",
     "propagate",
+    "read_reasoning",
+    "read_reasoning_bounded",
     "reasoning_store_resolver",
     "resolve_request_content",
     "result_origin",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fumehood.agent.providers._named import API_KEYS, provider_for
 from fumehood.agent.providers._over import BrokerHttp, HttpxHttp
 from fumehood.agent.providers._types import (
     Chunk,
@@ -20,6 +21,7 @@ from fumehood.agent.providers.openai_responses import OpenAIResponsesProvider
 from fumehood.agent.providers.scripted import ScriptedProvider
 
 __all__ = [
+    "API_KEYS",
     "AnthropicProvider",
     "BrokerHttp",
     "Chunk",
@@ -35,4 +37,5 @@ __all__ = [
     "ScriptedProvider",
     "ToolDelta",
     "fence_untrusted_media",
+    "provider_for",
 ]

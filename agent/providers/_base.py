@@ -90,6 +90,11 @@ class HttpProvider(ABC):
         """What this model takes here."""
         return self._capabilities
 
+    @property
+    def egress(self) -> str:
+        """The egress rule that this provider needs: its own address and nothing else."""
+        return f"POST {self._url}/"
+
     def render(self, request: Request, *, stream: bool = False) -> dict[str, Any]:
         """The body that would go on the wire; nothing is sent. Raises: GuardError."""
         ready, names = self._ready(request)

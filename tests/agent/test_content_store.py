@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -188,9 +189,11 @@ def test_many_threads_may_put_drop_and_reclaim_at_once(store: ContentStore) -> N
 @pytest.mark.parametrize("what", ["put", "put-named", "drop"])
 def test_a_kill_at_any_line_leaves_a_sound_store(tmp_path: Path, what: str) -> None:
     program = Path(__file__).with_name("kill_store_steps.py")
-    run = subprocess.run(
-        [sys.executable, str(program), str(tmp_path), what], capture_output=True, text=True, timeout=300
-    )
+    # A kill is not a power cut: memory shows the same states as a disk, hundreds of syncs sooner.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
+        command = [sys.executable, str(program), folder, what]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout)
     assert report["lines"] > 20
