@@ -21,7 +21,7 @@ test: setup ## every test; ARGS="tests/broker -k redirect" for some
 
 lint: setup ## ruff and mypy
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy src tests
+	@$(BIN)/mypy src tests scripts
 
 check: lint test ## what a change has to pass
 

@@ -5,7 +5,9 @@ say.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
+import subprocess
 import tarfile
 import tomllib
 import zipfile
@@ -16,7 +18,7 @@ import pytest
 from tests.packaging.conftest import Built, run
 from tests.tree import FOLDERS, ROOT, files
 
-_KINDS_OF_FILE = {".py", ".toml", ".md", ".typed", ".json", ".js", ".wasm", ".wit", ".css", ".html"}
+_KINDS_OF_FILE = {".py", ".toml", ".md", ".typed", ".json", ".js", ".mjs", ".wasm", ".wit", ".css", ".html"}
 
 
 _ONE_CALL = """
@@ -104,6 +106,16 @@ def test_a_call_runs_from_the_wheel_without_the_checkout(wheel_python: Path, tmp
     shown = run([wheel_python, "-c", _ONE_CALL, tmp_path / "fumehood.toml"], cwd="/")
     site = next(wheel_python.parent.parent.glob("lib/python*/site-packages"))
     assert shown.strip() == f'["{site}/fumehood/__init__.py", "ok", {{"got": 7, "tool": "where"}}]'
+
+
+def test_the_demo_of_the_wheel_runs_without_the_checkout(wheel_python: Path) -> None:
+    """Its configuration and its tools are data files of the wheel; it checks each outcome by itself."""
+    demo = [wheel_python.with_name("fumehood"), "--format", "json", "demo"]
+    done = subprocess.run(demo, cwd="/", capture_output=True, text=True, timeout=120)
+    shown = json.loads(done.stdout)
+    # One tool uses httpx inside its cage, where the dependencies that this environment borrows are not shown.
+    assert {line["what"] for line in shown["lines"] if not line["held"]} <= {"unmodified clients"}
+    assert len(shown["lines"]) >= 15 and shown["log"]["ok"]
 
 
 def test_version_is_said_in_one_way(wheel_python: Path) -> None:
