@@ -72,14 +72,14 @@ IMPORTS: list[tuple[str, str, dict[str, object], list[str]]] = [
         json.dumps(
             {
                 "network": {
-                    "allowedDomains": ["github.com", "*.npmjs.org", "10.0.0.0/8"],
+                    "allowedDomains": ["github.com", "*.example.org", "10.0.0.0/8"],
                     "deniedDomains": ["evil.example"],
                     "allowLocalBinding": True,
                 }
             }
         ),
         {
-            "egress": ["github.com", "http://github.com", "*.npmjs.org", "http://*.npmjs.org"],
+            "egress": ["github.com", "http://github.com", "*.example.org", "http://*.example.org"],
             "deny": ["evil.example"],
         },
         ["address ranges", "allowLocalBinding", "every port"],
@@ -110,10 +110,10 @@ IMPORTS: list[tuple[str, str, dict[str, object], list[str]]] = [
     (
         "cursor",
         (
-            '{\n  // comment\n  "networkPolicy": {"default": "allow", "allow": ["registry.npmjs.org"], '
+            '{\n  // comment\n  "networkPolicy": {"default": "allow", "allow": ["packages.example.org"], '
             '"deny": ["10.0.0.0/8", "evil.example"]}\n}'
         ),
-        {"egress": ["registry.npmjs.org", "http://registry.npmjs.org"], "deny": ["evil.example"]},
+        {"egress": ["packages.example.org", "http://packages.example.org"], "deny": ["evil.example"]},
         ["no such mode", "address ranges"],
     ),
     (
