@@ -7,12 +7,13 @@ from __future__ import annotations
 from fumehood.isolate._bpf import why_refused
 from fumehood.isolate._child import Streams
 from fumehood.isolate._outcome import Verdict
+from fumehood.isolate._running import Running
 from fumehood.isolate._session import Doors, Ended, Services
 from fumehood.isolate._spec import DEFAULT_PATH, CallFrame, Limits, Machine, ToolSpec, proxy_port
 from fumehood.isolate._strict_json import NotStrict
 from fumehood.isolate._strict_json import decode as decode_strict_json
 from fumehood.isolate._zygote import readable
-from fumehood.isolate.isolator import Isolator, Running, layer_table
+from fumehood.isolate.isolator import Isolator, layer_table
 from fumehood.isolate.tiers import LAYERS, Tier
 
 __all__ = [

@@ -24,8 +24,10 @@ from fumehood.isolate._child import Child, OutputTooLong, ProtocolError, Streams
 from fumehood.isolate._janitor import Janitor
 from fumehood.isolate._outcome import Verdict
 from fumehood.isolate._plan import Filters, build_plan
+from fumehood.isolate._running import Running
 from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._session import Ended, Services, Session
+from fumehood.isolate._source import refuse_unreachable, speaks_of_asyncio, stamp_of
 from fumehood.isolate._spec import CallFrame, Machine, ToolSpec
 from fumehood.isolate._zygote import ZygoteGone, ZygoteHandle
 from fumehood.isolate.tiers import Tier
@@ -172,7 +174,7 @@ class Isolator:
             cage.running -= 1
             raise
         await child.begin(spec, frame)
-        return Running(self, cage, child)
+        return Running(child, lambda: self._finished(cage, child))
 
     async def _finished(self, cage: _Cage, child: Child) -> None:
         cage.running -= 1
@@ -215,7 +217,7 @@ class Isolator:
     async def _cage(self, spec: ToolSpec) -> _Cage:
         lock = self._starting.setdefault(spec.name, asyncio.Lock())
         async with lock:  # one start at a time a tool; asyncio.Lock is fair
-            stamp, now = _stamp(spec), time.monotonic()
+            stamp, now = stamp_of(spec), time.monotonic()
             cage = self._cages.get(spec.name)
             if (
                 cage is not None
@@ -233,7 +235,7 @@ class Isolator:
             ]:
                 self._retire(name)
             if self._machine.root and self.tier != "namespaces":
-                _refuse_unreachable(spec)
+                refuse_unreachable(spec)
             await self._janitor.start()
             zygote = ZygoteHandle(self._plan(spec), self._machine.executable)
             await zygote.start()
@@ -260,7 +262,7 @@ class Isolator:
                 uncounted=self._groups.available != "",
             ),
             tier=self.tier,
-            with_asyncio=_speaks_of_asyncio(spec),
+            with_asyncio=speaks_of_asyncio(spec),
             busy=0 if namespaces else self._tasks_beside(),
         )
 
@@ -372,69 +374,6 @@ class Isolator:
         await self._janitor.close()
 
 
-class Running:
-    """A command that was started and not yet seen to end."""
-
-    def __init__(self, isolator: Isolator, cage: _Cage, child: Child) -> None:
-        self._isolator, self._cage, self._child = isolator, cage, child
-        self._ending: asyncio.Task[int] | None = None
-
-    def __repr__(self) -> str:
-        return f"<Running pid {self.pid}>"
-
-    @property
-    def pid(self) -> int:
-        """The process number as the host sees it."""
-        return self._child.pid
-
-    @property
-    def layers(self) -> Mapping[str, tuple[str, str]]:
-        """The layers in force."""
-        return self._child.layers
-
-    def kill(self) -> None:
-        """SIGKILL to the whole tree."""
-        self._child.kill()
-
-    async def wait(self) -> int:
-        """The exit code (negative: a signal), once everything it started is gone too."""
-        if self._ending is None:
-            self._ending = asyncio.create_task(self._end())
-        return await asyncio.shield(self._ending)
-
-    async def _end(self) -> int:
-        exit_ = await self._child.ended()
-        await self._isolator._finished(self._cage, self._child)
-        return exit_.code if exit_ is not None else -9
-
-
-def _refuse_unreachable(spec: ToolSpec) -> None:
-    """Without mounts of its own a slot's user sees files as everybody does: say so before the tool fails.
-
-    Raises SandboxUnavailable, naming the file or folder.
-    """
-    for path in (*([spec.path] if spec.path is not None else []), *spec.read, *spec.write):
-        real = path.resolve()
-        for place in (real, *real.parents):
-            wanted = 0o001 if place != real else 0o005 if place.is_dir() else 0o004
-            if place.exists() and place.stat().st_mode & wanted != wanted:
-                raise SandboxUnavailable(
-                    f"tool {spec.name!r}: the sandbox's user cannot reach {real}: "
-                    f"{place} is closed to others",
-                    hint=f"on this tier, chmod o+{'rx' if place.is_dir() else 'r'} {place}, or run fumehood "
-                    "as an ordinary user",
-                )
-
-
-def _speaks_of_asyncio(spec: ToolSpec) -> bool:
-    """Whether the zygote should load asyncio for the children: a guess from the source, about speed only."""
-    if spec.path is None:
-        return False
-    with spec.path.open("rb") as file:
-        source = file.read(1 << 20)
-    return any(word in source for word in (b"async", b"httpx", b"anyio", b"aiohttp"))
-
-
 def _filters(variant: _bpf.Variant, *, no_detach: bool, uncounted: bool) -> Filters:
     plain, notify = (
         _bpf.program(variant, no_detach=no_detach, notify=notify, uncounted=uncounted)
@@ -454,27 +393,6 @@ class _DidNotLoad(Exception):
 def _not_started(error: _DidNotLoad, wall: float) -> Ended:
     verdict = Verdict("sandbox_error", error.reason, error.text)
     return Ended(verdict, b"", b"", False, False, (), wall, None, None, None, {}, {})
-
-
-def _stamp(spec: ToolSpec) -> tuple[Any, ...]:
-    """What changes when the tool's file, or another Python file of its folder, changes: parked children hold
-    the old code.
-    """
-    if spec.path is None:
-        return ()
-    found = []
-    try:
-        spec.path.stat()
-        with os.scandir(spec.path.parent) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    state = entry.stat()
-                    found.append((entry.name, state.st_mtime_ns, state.st_size, state.st_ino))
-    except OSError as error:
-        raise SandboxUnavailable(
-            f"tool {spec.name!r}: {spec.path}: {error.strerror}", hint="the file of `module` must exist"
-        ) from error
-    return tuple(sorted(found))
 
 
 def layer_table(layers: Mapping[str, tuple[str, str]]) -> dict[str, str]:

@@ -1,0 +1,57 @@
+"""What the host reads of a tool's own files: did they change, can they be reached, what do they need."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fumehood.isolate._spec import ToolSpec
+from fumehood.policies.errors import SandboxUnavailable
+
+
+def stamp_of(spec: ToolSpec) -> tuple[Any, ...]:
+    """What changes when the tool's file, or another Python file of its folder, changes: parked children hold
+    the old code.
+    """
+    if spec.path is None:
+        return ()
+    found = []
+    try:
+        spec.path.stat()
+        with os.scandir(spec.path.parent) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    state = entry.stat()
+                    found.append((entry.name, state.st_mtime_ns, state.st_size, state.st_ino))
+    except OSError as error:
+        raise SandboxUnavailable(
+            f"tool {spec.name!r}: {spec.path}: {error.strerror}", hint="the file of `module` must exist"
+        ) from error
+    return tuple(sorted(found))
+
+
+def refuse_unreachable(spec: ToolSpec) -> None:
+    """Without mounts of its own a slot's user sees files as everybody does: say so before the tool fails.
+
+    Raises SandboxUnavailable, naming the file or folder.
+    """
+    for path in (*([spec.path] if spec.path is not None else []), *spec.read, *spec.write):
+        real = path.resolve()
+        for place in (real, *real.parents):
+            wanted = 0o001 if place != real else 0o005 if place.is_dir() else 0o004
+            if place.exists() and place.stat().st_mode & wanted != wanted:
+                raise SandboxUnavailable(
+                    f"tool {spec.name!r}: the sandbox's user cannot reach {real}: "
+                    f"{place} is closed to others",
+                    hint=f"on this tier, chmod o+{'rx' if place.is_dir() else 'r'} {place}, or run fumehood "
+                    "as an ordinary user",
+                )
+
+
+def speaks_of_asyncio(spec: ToolSpec) -> bool:
+    """Whether the zygote should load asyncio for the children: a guess from the source, about speed only."""
+    if spec.path is None:
+        return False
+    with spec.path.open("rb") as file:
+        source = file.read(1 << 20)
+    return any(word in source for word in (b"async", b"httpx", b"anyio", b"aiohttp"))
