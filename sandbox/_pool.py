@@ -83,6 +83,8 @@ class WorkerPool:
         """
         key = (name, fuel)
         task = self._engines.get(key)
+        if task is not None and task.done() and not task.cancelled() and task.exception() is None:
+            return task.result()
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._engines[key] = asyncio.ensure_future(self._make_engine(name, fuel, progress))
         return await asyncio.shield(task)

@@ -8,14 +8,13 @@ The runner knows tools only as names, schemas and one callable.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from fumehood.policies.errors import ConfigError, SandboxUnavailable
+from fumehood.policies.errors import ConfigError
 from fumehood.sandbox._bridge import CallTool, Fetch, HostBridge
 from fumehood.sandbox._json import NotJson, decode, encode
 from fumehood.sandbox._launch import UncagedLauncher, WorkerLauncher
@@ -34,11 +33,8 @@ from fumehood.sandbox._pool import WorkerPool
 from fumehood.sandbox._protocol import SandboxBackend
 from fumehood.sandbox._registry import backend_for, load_backends
 
-OUTER_GRACE_S = (
-    3.0  # past the wall limit, for a backend that has its own grace; after it the run is cancelled from here
-)
-# for a backend to stop a script that the runner has ended; a backend that needs longer is left behind
-CANCEL_WAIT_S = 5.0
+# Past the wall limit, for a backend that has its own grace; after it the run is cancelled from here.
+OUTER_GRACE_S = 3.0
 
 
 class ScriptRunner:
@@ -189,25 +185,20 @@ class ScriptRunner:
 
     async def _watched(self, backend: SandboxBackend, script: Script, bridge: HostBridge) -> Ending:
         """Run it; end it from here when the bridge hit a cap or the backend forgot the time."""
-        task = asyncio.ensure_future(backend.run(script, bridge))
-        bridge.on_stop = task.cancel
-        outer = asyncio.get_running_loop().call_later(script.limits.wall_s + OUTER_GRACE_S, task.cancel)
+        loop = asyncio.get_running_loop()
         try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            asked_of_us = not task.cancelled()
-            if asked_of_us:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([task], timeout=CANCEL_WAIT_S)
-                raise
-            return Ending("limit", bridge.stop_reason or "timeout", session_lost=script.session is not None)
-        except SandboxUnavailable:
-            raise
+            async with asyncio.timeout(script.limits.wall_s + OUTER_GRACE_S) as scope:
+                # `reschedule` to now is a cancellation that comes back as TimeoutError, and not to be
+                # mistaken for the caller's own.
+                bridge.on_stop = lambda: scope.reschedule(loop.time())
+                if bridge.stop_reason is None:
+                    return await backend.run(script, bridge)
+        except TimeoutError:
+            pass
         finally:
             bridge.closed = True
             bridge.on_stop = None
-            outer.cancel()
+        return Ending("limit", bridge.stop_reason or "timeout", session_lost=script.session is not None)
 
 
 def finish(ending: Ending, bridge: HostBridge, backend: SandboxBackend, wall_ms: float) -> ScriptResult:

@@ -25,6 +25,7 @@ class WasmBackend:
         self._lang = lang
         self._pool = pool
         self._owns = owns_pool
+        self._found = False  # its packages are there; looking them up costs as much as half a script
 
     @property
     def name(self) -> str:
@@ -50,7 +51,9 @@ class WasmBackend:
 
     def unavailable(self) -> str | None:
         """Which package is missing, or None."""
-        return missing(self._lang)
+        why = None if self._found else missing(self._lang)
+        self._found = why is None
+        return why
 
     async def prepare(self, progress: Progress | None = None) -> None:
         """Build the engine when it isn't in the cache. Raises: SandboxUnavailable."""
@@ -95,6 +98,7 @@ class InProcessBackend:
         self._threads = EngineThreads(threads)
         self._pool_cache = cache
         self._engines: dict[bool, object] = {}
+        self._found = False
         self._lock = asyncio.Lock()
 
     @property
@@ -121,7 +125,9 @@ class InProcessBackend:
 
     def unavailable(self) -> str | None:
         """Which package is missing, or None."""
-        return missing(self._lang)
+        why = None if self._found else missing(self._lang)
+        self._found = why is None
+        return why
 
     async def prepare(self, progress: Progress | None = None) -> None:
         """Build and load the engine. Raises: SandboxUnavailable."""

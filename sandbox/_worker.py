@@ -254,7 +254,8 @@ class Worker:
             task = self._loaded[key] = asyncio.ensure_future(self._load(engine, fuel, fd, meta))
             # Whoever waits gets the error; with nobody left to wait, asyncio need not report it.
             task.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
-        await asyncio.shield(task)
+        if not task.done() or task.cancelled() or task.exception() is not None:
+            await asyncio.shield(task)
 
     async def _load(self, engine: str, fuel: bool, fd: int, meta: Mapping[str, Any]) -> None:
         async with self._lock:

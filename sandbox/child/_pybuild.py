@@ -25,6 +25,7 @@ from fumehood.sandbox.child._cache import Cache, bundle
 from fumehood.sandbox.child._jsbuild import EngineFileError
 
 GUEST = Path(__file__).parent / "guest"
+FORMAT = "entry 2"  # changes with what the cache entry holds
 APP, WIT, WORLD = "fumehood_guest", "script.wit", "script"
 BUILD_TIMEOUT_S = 300  # fifteen seconds on a busy machine; more means that something hangs
 
@@ -41,6 +42,7 @@ def source_key(extra: Sequence[str]) -> str:
         ) from error
     digest = hashlib.sha256()
     for part in (
+        FORMAT,
         version,
         *((GUEST / name).read_text(encoding="utf-8") for name in (f"{APP}.py", WIT)),
         *extra,

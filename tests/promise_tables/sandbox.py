@@ -12,6 +12,11 @@ PROMISES: list[tuple[str, ...]] = [
         "The same attacks on an engine inside the host's process end the script and not the process.",
         "R016",
     ),
+    (
+        "sandbox:engine-stands-in-a-cage",
+        "Host.eval and `fumehood eval` run the engine in a caged worker, and the result names its layers.",
+        "design D6",
+    ),
     ("sandbox:fresh-per-script", "What one script changes, no other script sees.", "design, never 6"),
     ("sandbox:no-clock-unless-granted", "A script reads no clock unless it was granted one.", "design D6"),
     (

@@ -81,7 +81,7 @@ ATTACKS = (
     Attack("a promise chain a million long", "let p = Promise.resolve(1); for (let i = 0; i < 1e6; i++) p = p.then((x) => x); await p", (OK, MEMORY, TIMEOUT), value=1),
     # --- the bridge ---
     Attack("output without end", "for (;;) console.log('x'.repeat(1000))", (OUTPUT,)),
-    Attack("one line of thirty megabytes", "console.log('x'.repeat(3e7))", (OUTPUT, TIMEOUT)),
+    Attack("one line of thirty megabytes", "console.log('x'.repeat(3e7))", (OUTPUT, TIMEOUT, MEMORY)),
     Attack("a value past the cap", "'x'.repeat(3e6)", (OUTPUT,)),
     Attack("an argument past the cap", "await tools.echo({ x: 'y'.repeat(2e7) })", (("limit", "bridge-bytes"), MEMORY, TIMEOUT), limits={"bridge_bytes": 1 << 20, "wall_s": 3.0}),
     Attack("answers past the cap", "for (;;) await tools.big({ size: 500000 })", (("limit", "bridge-bytes"),), limits={"bridge_bytes": 2 << 20}),

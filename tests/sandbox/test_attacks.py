@@ -86,3 +86,12 @@ def test_javascript_in_process_contains(attack: Attack) -> None:
 )
 def test_python_in_process_contains(attack: Attack) -> None:
     judge("python", attack, run_in_process("python", attack))
+
+
+@pytest.mark.soak
+@pytest.mark.anyio
+@pytest.mark.requirement("R481")
+async def test_python_under_fuel_ends_when_it_is_used_up() -> None:
+    judge(
+        "python", attacks_py.FUEL, await _attack.attack(request("python", attacks_py.FUEL, in_process=False))
+    )
