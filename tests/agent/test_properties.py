@@ -21,7 +21,9 @@ from fumehood.agent._parts import Message, Request
 from fumehood.agent._response import parse_arguments
 from fumehood.agent._taint import TAINT_KEY, propagate, taint_origins, tainted, without_taint
 from fumehood.agent.providers._sse import SseParser
+from fumehood.testing.vendors import VENDORS
 from tests.agent.samples import PNG, PNG_B, assistant, b64, call, image, png, result, text, user
+from tests.agent.sdk_types import check_body
 from tests.agent.wires import WIRES, offline, render, strings
 
 Json = Any
@@ -240,6 +242,15 @@ def test_a_marker_in_tainted_values_is_never_outside_a_fence_on_any_wire(body: J
             for found in re.findall(r'<untrusted-input origin="|</untrusted-input>', item)
         ]
         assert tags == ['<untrusted-input origin="', "</untrusted-input>"] * (len(tags) // 2), (wire, tags)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(tainted_requests())
+def test_every_valid_request_becomes_a_body_that_a_strict_vendor_takes(body: Json) -> None:
+    for wire in WIRES:
+        sent = json.loads(json.dumps(render(wire, body)))
+        VENDORS[wire]().check(sent)
+        check_body(wire, sent)
 
 
 @EXAMPLES
