@@ -138,23 +138,35 @@ class Exchange:
             else:
                 raise UpstreamFailed("the peer closed the connection without an answer")
 
+    def ready(self) -> tuple[bytes, bool]:
+        """What of the body has arrived already, and whether that is all of it; waits for nothing.
+
+        Raises: UpstreamFailed as `body` does.
+        """
+        pieces = []
+        while isinstance(event := self._read_event(), h11.Data):
+            pieces.append(bytes(event.data))
+        if event is not h11.NEED_DATA:
+            self._end_of(event)
+        return b"".join(pieces), event is not h11.NEED_DATA
+
     async def body(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives.
 
         Raises: UpstreamFailed when it is cut off, or when bytes follow the answer.
         """
-        while True:
-            event = await self._next_event()
-            if isinstance(event, h11.Data):
-                yield bytes(event.data)
-            elif isinstance(event, h11.EndOfMessage):
-                self.trailers = tuple((k.decode("ascii"), v.decode("latin-1")) for k, v in event.headers)
-                extra, _ = self._h11.trailing_data
-                if extra and self._h11.their_state is not h11.SWITCHED_PROTOCOL:
-                    raise UpstreamFailed("the peer sent bytes after its answer")
-                return
-            else:
-                raise UpstreamFailed("the peer closed the connection inside its answer")
+        while isinstance(event := await self._next_event(), h11.Data):
+            yield bytes(event.data)
+        self._end_of(event)
+
+    def _end_of(self, event: object) -> None:
+        """Check the event that follows the body's last piece."""
+        if not isinstance(event, h11.EndOfMessage):
+            raise UpstreamFailed("the peer closed the connection inside its answer")
+        self.trailers = tuple((k.decode("ascii"), v.decode("latin-1")) for k, v in event.headers)
+        extra, _ = self._h11.trailing_data
+        if extra and self._h11.their_state is not h11.SWITCHED_PROTOCOL:
+            raise UpstreamFailed("the peer sent bytes after its answer")
 
     def take_trailing(self) -> bytes:
         """Bytes of the new protocol that came with a 101."""
@@ -164,15 +176,16 @@ class Exchange:
     async def aclose(self) -> None:
         await self.stream.aclose()
 
+    def _read_event(self) -> object:
+        try:
+            return self._h11.next_event()
+        except h11.RemoteProtocolError as error:
+            reason = "budget-bytes" if error.error_status_hint == 431 else "upstream"
+            raise UpstreamFailed(f"the answer is no HTTP: {error}", reason) from error
+
     async def _next_event(self) -> object:
         while True:
-            try:
-                event = self._h11.next_event()
-            except h11.RemoteProtocolError as error:
-                too_long = error.error_status_hint == 431
-                raise UpstreamFailed(
-                    f"the answer is no HTTP: {error}", "budget-bytes" if too_long else "upstream"
-                ) from error
+            event = self._read_event()
             if event is not h11.NEED_DATA:
                 return event
             try:

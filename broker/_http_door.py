@@ -195,6 +195,12 @@ class _Forward:
         if head.has_body and (head.get("expect") or "").lower() == "100-continue":
             await self._stream.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         limit = rule.max_request if rule is not None else None
+        if not head.has_body and head.upgrade is None:
+            # Nothing of the child is waited for, so nothing needs to run beside the answer.
+            sent = _outgoing(self._target, head, headers)
+            await exchange.send(head.method, self._target.request_target, sent)
+            whole = await self._respond(permit, exchange, await exchange.head(), scrubber)
+            return whole and head.keeps_alive
         sender = asyncio.ensure_future(
             exchange.send(
                 head.method,
@@ -248,24 +254,33 @@ class _Forward:
             )
         chunked = not bodiless and length is None and head.version == "1.1"
         keep = head.keeps_alive and (bodiless or length is not None or chunked)
+        # Head and what of the body is there already go out in one write: a send costs more than all of the
+        # above.
+        first, ended = exchange.ready()
+        received = len(first)
+        if most is not None and received > most:
+            raise await self._cut(permit, exchange, "budget-bytes", f"the answer has over {most} bytes")
+        out = _response_head(answer, scrubber, chunked=chunked, keep=keep)
+        out += _framed(scrubber.feed(first), chunked)
         self._began = True
-        await self._stream.write(_response_head(answer, scrubber, chunked=chunked, keep=keep))
-        received = 0
-        async for piece in exchange.body():
-            received += len(piece)
-            if most is not None and received > most:
-                raise await self._cut(permit, exchange, "budget-bytes", f"the answer has over {most} bytes")
-            await self._piece(scrubber.feed(piece), chunked)
-        for rest in scrubber.finish():
-            await self._piece(rest, chunked)
+        if not ended:
+            await self._stream.write(out)
+            out = b""
+            async for piece in exchange.body():
+                received += len(piece)
+                if most is not None and received > most:
+                    raise await self._cut(
+                        permit, exchange, "budget-bytes", f"the answer has over {most} bytes"
+                    )
+                if piece := _framed(scrubber.feed(piece), chunked):
+                    await self._stream.write(piece)
+        out += b"".join(_framed(rest, chunked) for rest in scrubber.finish())
         if chunked:
             trailers = "".join(f"{key}: {scrubber.text(value)}\r\n" for key, value in exchange.trailers)
-            await self._stream.write(f"0\r\n{trailers}\r\n".encode("latin-1"))
+            out += f"0\r\n{trailers}\r\n".encode("latin-1")
+        if out:
+            await self._stream.write(out)
         return keep
-
-    async def _piece(self, piece: bytes, chunked: bool) -> None:
-        if piece:
-            await self._stream.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n" if chunked else piece)
 
     async def _switched(self, permit: Permit, exchange: Exchange, answer: ResponseHead) -> bool:
         """101: hand on the head and relay frames both ways until either side ends."""
@@ -334,6 +349,10 @@ def _outgoing(target: Target, head: RequestHead, headers: Headers) -> Headers:
     if head.upgrade is not None:
         out += [("Connection", "Upgrade"), ("Upgrade", head.upgrade)]
     return tuple(out)
+
+
+def _framed(piece: bytes, chunked: bool) -> bytes:
+    return f"{len(piece):x}\r\n".encode() + piece + b"\r\n" if piece and chunked else piece
 
 
 def _response_head(answer: ResponseHead, scrubber: Scrubber, *, chunked: bool, keep: bool) -> bytes:
