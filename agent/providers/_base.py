@@ -66,9 +66,7 @@ class HttpProvider(ABC):
             if capabilities is None or isinstance(capabilities, Capabilities)
             else Capabilities.model_validate(capabilities)
         )
-        self._capabilities = capabilities_of(
-            self.table, model, own_url=self._url == self.default_url.rstrip("/"), configured=configured
-        )
+        self._capabilities = capabilities_of(self.table, model, own_url=self.own_url, configured=configured)
         self._max_tokens = max_tokens
         self._extra = dict(extra_body or {})
 
@@ -89,6 +87,11 @@ class HttpProvider(ABC):
     def capabilities(self) -> Capabilities:
         """What this model takes here."""
         return self._capabilities
+
+    @property
+    def own_url(self) -> bool:
+        """Whether this is the vendor's own address, so that the model's id means what it says."""
+        return self._url == self.default_url.rstrip("/")
 
     @property
     def egress(self) -> str:

@@ -79,11 +79,9 @@ class OpenAIChatProvider(HttpProvider):
         )
         for message in request.messages:
             messages.extend(_messages(message, names))
-        body: dict[str, Any] = {
-            "model": self._model,
-            "messages": messages,
-            "max_completion_tokens": self._max_tokens,
-        }
+        # OpenAI's newer models refuse the old name; most servers that only speak this wire know no other.
+        limit = "max_completion_tokens" if self.own_url else "max_tokens"
+        body: dict[str, Any] = {"model": self._model, "messages": messages, limit: self._max_tokens}
         if request.tools:
             body["tools"] = [
                 {

@@ -13,7 +13,7 @@ from fumehood.agent._parts import Capabilities, Request
 from fumehood.agent._reasoning import ReasoningOptions
 from fumehood.agent.providers import ScriptedProvider
 from tests.agent.samples import assistant, audio, call, file, image, ref, request, result, text, user
-from tests.agent.wires import offline
+from tests.agent.wires import offline, render
 
 pytestmark = pytest.mark.anyio
 
@@ -179,3 +179,14 @@ def test_the_checklist_for_authors_of_providers_is_in_the_documentation() -> Non
     document = (Path(__file__).parents[2] / "docs" / "providers.md").read_text(encoding="utf-8")
     for line in ("text_of", "assert_request_supported", "check_provider"):
         assert line in document
+
+
+def test_the_limit_goes_by_the_name_that_the_server_knows() -> None:
+    body = request(user("x"))
+    ours, theirs = (
+        render("openai-chat", body),
+        render("openai-chat", body, base_url="http://localhost:8000/v1"),
+    )
+    assert ours.keys() - theirs.keys() == {"max_completion_tokens"} and theirs.keys() - ours.keys() == {
+        "max_tokens"
+    }

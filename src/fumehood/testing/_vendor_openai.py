@@ -15,7 +15,12 @@ class FakeOpenAIChat(FakeVendor):
     path = stream_path = "/v1/chat/completions"
 
     def check(self, body: Json) -> None:
-        only(body, "body", "model messages", "max_completion_tokens tools stream stream_options temperature")
+        only(
+            body,
+            "body",
+            "model messages",
+            "max_completion_tokens max_tokens tools stream stream_options temperature",
+        )
         waiting: list[str] = []
         for index, message in enumerate(body["messages"]):
             where = f"messages.{index}"
