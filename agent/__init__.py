@@ -26,6 +26,7 @@ from fumehood.agent._fence import UNTRUSTED_CONTENT_SYSTEM_NOTE, fence
 from fumehood.agent._fold import CallState, ExecutionState, StepState, fold
 from fumehood.agent._log import EventLog
 from fumehood.agent._log_table import Head
+from fumehood.agent._media import media_fault, sniff
 from fumehood.agent._sqlite import StorageError, StorageFull, StorageVersion
 from fumehood.agent._store import ContentMissing, ContentStore, ContentTooLarge, StoredContent
 from fumehood.agent._taint import (
@@ -175,6 +176,7 @@ __all__ = [
     "is_tainted",
     "layout_of",
     "map_tainted",
+    "media_fault",
     "media_result",
     "origin_of",
     "owner_resolver",
@@ -187,6 +189,7 @@ __all__ = [
     "result_origin",
     "results_message",
     "screen_input",
+    "sniff",
     "strip_framework_fields",
     "sweep_unpinned_content",
     "taint_origins",
