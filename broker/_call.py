@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fumehood.broker._addresses import Address
 from fumehood.broker._decide import decide, match, refusal
-from fumehood.broker._records import CLOSED, DENIED, NOT_A_REFUSAL, record_decision, row_of
+from fumehood.broker._records import CLOSED, DENIED, NOT_A_REFUSAL, loggable, record_decision, row_of
 from fumehood.broker._target import BadTarget, Target
 from fumehood.broker._types import (
     Answers,
@@ -185,7 +185,14 @@ class BrokerCall:
     ) -> EgressRefused:
         """A refusal for text that names no target."""
         decision = EgressDecision(
-            "deny", bad.reason, None, None, self.policy.owner, "grammar", detail=bad.what, text=text
+            "deny",
+            bad.reason,
+            None,
+            None,
+            self.policy.owner,
+            "grammar",
+            detail=loggable(bad.what),
+            text=loggable(text),
         )
         return await self.refuse(decision, None, door, extra)
 

@@ -136,13 +136,13 @@ def best_rule(rules: Iterable[EgressRule], request: EgressRequest) -> EgressRule
 
 
 def tunnel_rules(rules: Iterable[EgressRule], request: EgressRequest) -> tuple[EgressRule, ...]:
-    """Every entry that a tunnel to this host and port could be meant by, most specific first;
+    """Every entry that lets this tunnel through, most specific first, inspecting ones before opaque ones.
 
-    what the stream holds picks among them.
+    What the stream holds picks among them. An entry that limits what it cannot read is not among them, so a
+    second entry for the same port cannot lend it the way through.
     """
-    target = request.target
-    found = [rule for rule in rules if rule.port == target.port and rule.covers(target.host)]
-    return tuple(sorted(found, key=_specificity, reverse=True))
+    found = [rule for rule in rules if _stage(rule, request) == len(_STAGES)]
+    return tuple(sorted(found, key=lambda rule: (_specificity(rule), rule.inspect), reverse=True))
 
 
 def name_is_reachable(policy: EgressPolicy, host: Host) -> bool:

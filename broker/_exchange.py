@@ -6,7 +6,7 @@ reuse only when it is provably clean.
 Not here: who may be asked (_decide.py), redirects and body caps (_fetch.py).
 Before editing: httpcore's pool is not used, because it reuses a connection with an unasked answer waiting in
 its buffer and has no bound on interim answers; its network backend interface is
-(docs/adr/0001-own-exchange.md).
+(docs/adr/0006-own-http-exchange.md).
 """
 
 from __future__ import annotations

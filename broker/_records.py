@@ -7,6 +7,7 @@ counting denials counts policy only. Never recorded: the query of a URL, header 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from fumehood.broker._types import CallScope, EgressDecision, EgressRequest, Recorder
@@ -14,6 +15,15 @@ from fumehood.broker._types import CallScope, EgressDecision, EgressRequest, Rec
 ALLOWED, DENIED, CLOSED = "EGRESS_ALLOWED", "EGRESS_DENIED", "EGRESS_CLOSED"
 NOT_A_REFUSAL = frozenset({"no-answer", "upstream"})
 _MAX_TEXT = 512  # characters of anything the child chose that stand in a row
+
+
+def loggable(text: str) -> str:
+    """Text that a tool or a peer wrote, without what could be a credential:
+
+    user names and queries are left out.
+    """
+    text = re.sub(r"(?<=//)[^/?#\s]*@", "…@", text[: 4 * _MAX_TEXT])
+    return re.sub(r"\?[^\s'\"]*", "?…", text)
 
 
 async def record_decision(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fumehood.broker import Answers, EgressPolicy, EgressRequest, decide, match, parse_authority, parse_url
 from fumehood.broker._addresses import AddressClass, judge_address, parse_address
+from fumehood.broker._decide import tunnel_rules
 from tests.broker.world import PUBLIC, policy
 
 
@@ -354,3 +355,16 @@ def test_whatever_the_rules_an_allowed_decision_pins_judged_addresses_only(
 
 def test_an_empty_policy_allows_nothing() -> None:
     assert match(EgressPolicy(), ask("https://a.example/")).reason == "not-listed"
+
+
+@pytest.mark.promise("broker:inspection-enforces-inside-tls")
+def test_an_entry_that_limits_what_it_cannot_read_gains_nothing_from_another_on_its_port() -> None:
+    asked = ask("CONNECT a.example:443")
+    limited = policy("https://a.example/v1/", "http://a.example:443")
+    assert [rule.text for rule in tunnel_rules(limited.allow, asked)] == ["http://a.example:443"]
+    both = policy("https://a.example", "GET https://a.example +inspect", "https://*.example")
+    assert [rule.text for rule in tunnel_rules(both.allow, asked)] == [
+        "GET https://a.example +inspect",
+        "https://a.example",
+        "https://*.example",
+    ]

@@ -456,3 +456,36 @@ async def test_a_secret_that_cannot_be_read_fails_the_request_without_its_value(
             await call.fetch(FetchRequest("GET", URL))
     assert caught.value.reason == "upstream" and "'GONE' cannot be read" in str(caught.value)
     assert server.seen == []
+
+
+@pytest.mark.promise("broker:secret-bound-to-origin")
+async def test_a_refused_urls_password_and_query_are_in_no_row_and_no_message(world: World) -> None:
+    async with world.call(URL) as call:
+        for url in (
+            "https://user:hunter2@api.example.com/",
+            "https://evil.test/x?token=hunter2",
+            "https:\\\\x?key=hunter2",
+        ):
+            with pytest.raises(EgressRefused) as caught:
+                await call.fetch(FetchRequest("GET", url))
+            assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(world.journal.events) + repr(call.rows)
+
+
+@pytest.mark.promise("broker:no-unjudged-address")
+async def test_an_httpx_client_over_the_pinned_backend_dials_the_decided_host_only(world: World) -> None:
+    import httpcore
+
+    from fumehood.broker import EgressRequest, PinnedBackend, parse_url
+
+    server = world.serve(443, tls=True)
+    world.name(NAMES)
+    async with world.call(URL) as call:
+        permit = await call.authorize(EgressRequest(parse_url(URL), "GET"))
+        backend = PinnedBackend(call.broker.dialer, permit.decision)
+        async with httpcore.AsyncConnectionPool(ssl_context=call.broker.tls, network_backend=backend) as pool:
+            assert (await pool.request("GET", URL)).status == 200
+            with pytest.raises(httpcore.ConnectError, match="was not decided"):
+                await pool.request("GET", "https://evil.test/")
+        call.finished(permit)
+    assert len(server.seen) == 1 and world.journal.dialled == [(PUBLIC, 443)]

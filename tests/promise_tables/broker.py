@@ -180,4 +180,12 @@ PROMISES: list[tuple[str, ...]] = [
         "With +inspect methods, paths and secrets hold inside TLS, and the upstream is verified as ever.",
         "design D5",
     ),
+    (
+        "broker:tunnels-bounded-and-fair",
+        (
+            "A thousand idle and two hundred busy tunnels share the broker fairly, within 100 MB, and "
+            "leave nothing behind."
+        ),
+        "issue 4, must hold",
+    ),
 ]
