@@ -154,15 +154,24 @@ def test_store_put_get_ls_and_sweep(config: Path, tmp_path: Path) -> None:
         "media_type": "image/png",
         "data": b64(png(3, 3)),
     }
-    code, _, err = run(config, "store", "sweep", "--older-than", "0", "--reclaim")
-    assert code == 1 and "there is no such file" in err  # no log, no sweep
-    from fumehood.agent import EventLog
-
-    EventLog(tmp_path / "state" / "events.sqlite3").close()
     code, out, _ = run(config, "store", "sweep", "--older-than", "0", "--format", "json")
     assert (code, json.loads(out)) == (0, {"pinned": [], "orphans": [address], "erased": [], "leftovers": []})
     code, out, _ = run(config, "store", "sweep", "--older-than", "0", "--reclaim", "--format", "json")
     assert json.loads(out)["erased"] == [address]
+    from fumehood.agent import EventLog
+
+    rows = [
+        (row.kind, row.data)
+        for row in EventLog(tmp_path / "state" / "events.sqlite3", read_only=True).events()
+    ]
+    told = {
+        "address": address,
+        "size": len(png(3, 3)),
+        "media_type": "image/png",
+        "owner": "alice",
+        "by": "store put",
+    }
+    assert rows == [("CONTENT_STORED", told), ("CONTENT_ERASED", {"address": address, "by": "store sweep"})]
     code, _, err = run(config, "store", "get", address)
     assert code == 1 and "no such content here" in err
 
@@ -187,3 +196,14 @@ def test_store_put_judges_media_by_their_bytes(
 def test_store_get_of_what_is_no_address_is_an_error(config: Path) -> None:
     code, out, err = run(config, "store", "get", "../../etc/passwd")
     assert (code, out) == (1, b"") and "is not a content address" in err
+
+
+def test_without_a_log_nothing_is_swept(config: Path, tmp_path: Path) -> None:
+    from fumehood.agent import ContentStore
+
+    with ContentStore(tmp_path / "state" / "store") as store:
+        address = store.put(b"x", "text/plain", owner="alice").address
+    code, _, err = run(config, "store", "sweep", "--older-than", "0", "--reclaim")
+    assert code == 1 and "there is no such file" in err
+    with ContentStore(tmp_path / "state" / "store") as store:
+        assert store.get(address) == b"x"

@@ -42,8 +42,7 @@ def store() -> None:
 @pass_settings
 def put(settings: Settings, file: str, media_type: str | None, owner: str) -> None:
     """Store a file and print its address. Bytes that are not what --media-type says are refused (exit 3)."""
-    from fumehood.agent import MessageStructureError
-    from fumehood.agent._media import media_fault, sniff
+    from fumehood.agent import EventLog, MessageStructureError, media_fault, sniff
 
     data = b"".join(_pieces(file))
     kind = media_type or sniff(data) or ("text/plain" if _is_text(data) else "application/octet-stream")
@@ -53,6 +52,8 @@ def put(settings: Settings, file: str, media_type: str | None, owner: str) -> No
         )
     with open_store(settings) as found:
         stored = found.put(data, kind, owner=owner)
+    with EventLog(settings.log_path()) as log:
+        log.record_sync("CONTENT_STORED", {**asdict(stored), "owner": owner, "by": "store put"})
     out = Output(settings)
     if settings.format == "json":
         out.json(asdict(stored))
@@ -120,7 +121,7 @@ def ls(settings: Settings, owner: str | None) -> None:
 @pass_settings
 def sweep(settings: Settings, reclaim: bool, older_than: float, reasoning_older_than: float | None) -> None:
     """Find content that no row of the event log cites, and with --reclaim erase it."""
-    from fumehood.agent import EventLog, sweep_unpinned_content
+    from fumehood.agent import EventLog, NewEvent, sweep_unpinned_content
 
     log = EventLog(settings.log_path(), read_only=True)
     with open_store(settings) as found:
@@ -132,6 +133,12 @@ def sweep(settings: Settings, reclaim: bool, older_than: float, reasoning_older_
             reasoning_ttl_s=None if reasoning_older_than is None else reasoning_older_than * DAY_S,
         )
         leftovers = found.reclaim() if reclaim else []
+    if report.erased:
+        rows = [
+            NewEvent("CONTENT_ERASED", {"address": address, "by": "store sweep"}) for address in report.erased
+        ]
+        with EventLog(settings.log_path()) as writing:
+            writing.record_many_sync(rows)
     out = Output(settings)
     if settings.format == "json":
         out.json({**asdict(report), "leftovers": leftovers})
