@@ -56,7 +56,7 @@ class MontyBackend:
             return "pydantic-monty is not installed; pip install pydantic-monty"
         return None
 
-    async def prepare(self, progress: Progress | None = None) -> None:
+    async def prepare(self, progress: Progress | None = None, *, fuel: bool = False) -> None:
         """Start its workers. Raises: SandboxUnavailable."""
         async with self._lock:
             if self._pool is None:

@@ -60,7 +60,7 @@ class ProcessBackend:
             return "it has no wall but a cage, and this runner was given none"
         return None
 
-    async def prepare(self, progress: Progress | None = None) -> None:
+    async def prepare(self, progress: Progress | None = None, *, fuel: bool = False) -> None:
         """Nothing to build."""
 
     async def run(self, script: Script, bridge: Bridge) -> Ending:

@@ -70,8 +70,12 @@ class SandboxBackend(Protocol):
         """Why it can't be used here, with the package to install; None when it can."""
         ...
 
-    async def prepare(self, progress: Progress | None = None) -> None:
-        """Build and load what the first script would wait for. Raises: SandboxUnavailable."""
+    async def prepare(self, progress: Progress | None = None, *, fuel: bool = False) -> None:
+        """Build and load what the first script would wait for; `fuel`: of one with a fuel budget. Quick
+        when done.
+
+        Raises: SandboxUnavailable.
+        """
         ...
 
     async def run(self, script: Script, bridge: Bridge) -> Ending:

@@ -175,7 +175,7 @@ class ScriptRunner:
         )
         bridge = HostBridge(tools, call_tool, fetch, limits, on_event)
         # the first script of all may wait for a build; its wall time starts after that
-        await chosen.prepare()
+        await chosen.prepare(fuel=limits.fuel is not None)
         started = time.perf_counter()
         bridge.event("started", lang=lang, backend=chosen.name)
         ending = await self._watched(chosen, work, bridge)

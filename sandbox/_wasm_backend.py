@@ -55,9 +55,9 @@ class WasmBackend:
         self._found = why is None
         return why
 
-    async def prepare(self, progress: Progress | None = None) -> None:
+    async def prepare(self, progress: Progress | None = None, *, fuel: bool = False) -> None:
         """Build the engine when it isn't in the cache. Raises: SandboxUnavailable."""
-        await self._pool.engine(self._lang, False, progress)
+        await self._pool.engine(self._lang, fuel, progress)
 
     async def run(self, script: Script, bridge: Bridge) -> Ending:
         """Run one script in a worker."""
@@ -129,9 +129,9 @@ class InProcessBackend:
         self._found = why is None
         return why
 
-    async def prepare(self, progress: Progress | None = None) -> None:
+    async def prepare(self, progress: Progress | None = None, *, fuel: bool = False) -> None:
         """Build and load the engine. Raises: SandboxUnavailable."""
-        await self._engine(False, progress)
+        await self._engine(fuel, progress)
 
     async def _engine(self, fuel: bool, progress: Progress | None = None) -> object:
         found = self._engines.get(fuel)

@@ -25,6 +25,11 @@ PROMISES: list[tuple[str, ...]] = [
         "spec of the sandbox: snapshots",
     ),
     (
+        "sandbox:errors-stay-with-their-script",
+        "Scripts that fail at the same time each end with their own error.",
+        "design, never 6",
+    ),
+    (
         "sandbox:calls-are-always-listed",
         "Every question a script asked is in its result with what became of it, whatever ended the script.",
         "R481",

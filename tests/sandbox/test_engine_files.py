@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from fumehood.sandbox import ScriptRunner
 from fumehood.sandbox.child import _jsbuild, _wasm
-from fumehood.sandbox.child._cache import Cache, CacheError, bundle, unbundle
+from fumehood.sandbox.child._build import load_entry
+from fumehood.sandbox.child._cache import Cache, CacheError, bundle, default_folder, unbundle
 from fumehood.sandbox.child._jsbuild import EngineFileError
 
 
@@ -33,19 +35,19 @@ def test_the_edited_module_is_the_same_bytes_every_time() -> None:
     assert b"qjs_init" not in first.module
 
 
+@pytest.mark.anyio
 @pytest.mark.promise("sandbox:engine-is-pinned")
-def test_two_processes_bake_the_same_image() -> None:
+async def test_another_process_bakes_the_same_image_as_the_one_in_the_cache(runner: ScriptRunner) -> None:
+    await runner.prepare("js")
     code = (
         "import hashlib; from fumehood.sandbox.child import _jsbuild as b; "
-        "i, m = b.bake(b.find_reactor()); print(hashlib.sha256(i).hexdigest(), m)"
+        "print(hashlib.sha256(b.bake(b.find_reactor())[0]).hexdigest())"
     )
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-        ).stdout
-        for _ in range(2)
-    ]
-    assert said[0] == said[1] != ""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    cached = load_entry(Cache(default_folder()), "js", fuel=False)
+    assert cached is not None and cached[1]["image"] == done.stdout.strip()
 
 
 def test_what_is_not_the_reactor_is_refused() -> None:

@@ -157,6 +157,43 @@ def test_the_host_does_not_load_wasmtime() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.promise("sandbox:errors-stay-with-their-script")
+@pytest.mark.parametrize("lang", ["js", "python"])
+async def test_scripts_that_fail_in_many_ways_at_once_each_hear_their_own(
+    either: ScriptRunner, lang: str
+) -> None:
+    """Host errors of one thread once surfaced in another: the engine's binding keeps them in one slot."""
+
+    async def tools(name: str, args: object) -> object:
+        if name == "broken":
+            raise RuntimeError("secret")
+        return args
+
+    scripts = {
+        "js": (
+            "try { await broken({}) } catch (e) { e.message }",
+            "eval('('.repeat(1e5))",
+            "null.x",
+            "for (;;) console.log('x'.repeat(9999))",
+        ),
+        "python": (
+            "try:\n  broken()\nexcept ToolError as e:\n  s = str(e)\ns",
+            "a = []\nfor _ in range(100000): a = [a]\nrepr(a)",
+            "1 / 0",
+            "while True: print('x' * 9999)",
+        ),
+    }[lang]
+    limits = Limits(output=100_000, wall_s=20)
+    for _ in range(10 if lang == "js" else 3):
+        results = await asyncio.gather(
+            *(either.run(code, lang=lang, tools=TOOLS, call_tool=tools, limits=limits) for code in scripts)
+        )
+        assert [(r.outcome, r.reason) for r in results] == [
+            ("ok", None), ("limit", "stack"), ("tool_error", None), ("limit", "output"),
+        ]  # fmt: skip
+        assert results[0].value == "the tool failed"
+
+
 # --- a worker that something else speaks from
 # ---------------------------------------------------------------------
 
