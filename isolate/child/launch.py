@@ -39,6 +39,8 @@ def main(fd: int) -> NoReturn:
             if plan["root"]:
                 _uapi_proc.lock_capabilities()
                 user.become_slot(plan["slot"])
+                # The locks keep a change of user from taking the capabilities along.
+                _uapi_proc.drop_capabilities()
             # No parent-death signal here: without a process namespace the zygote must live long enough to
             # kill its children's groups. It hears of the host's end by the socket, which the kernel closes
             # however the host goes.
