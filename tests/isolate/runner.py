@@ -23,6 +23,7 @@ from typing import Any
 
 from tests.isolate.attacks._kernel import syscall
 from tests.isolate.attacks._model import SETUPS, Case
+from tests.users import as_user
 
 from fumehood.isolate import CallFrame, Ended, Isolator, Limits, ToolSpec, _posture, _spawn, tiers
 from fumehood.isolate._session import Doors
@@ -31,12 +32,11 @@ from fumehood.policies.errors import SandboxUnavailable
 HERE = Path(__file__).resolve().parent
 TOOL = HERE / "attacks" / "tool.py"
 DEGRADED = HERE / "degraded"
-MODULES = ("reading", "escaping", "planting", "exhausting", "lying", "reusing")
+MODULES = ("reading", "escaping", "planting", "exhausting", "lying", "reusing", "honest")
 ALLOW_EVERYTHING = bytes.fromhex("060000000000ff7f").hex()  # one instruction: return SECCOMP_RET_ALLOW
 AT_ONCE = 2
 CASE_S = 60.0  # no case takes that long; a hang becomes a record
 PLAIN_LIMITS = {"timeout_s": 20.0, "cpu_s": 20.0}
-USER = 1500
 
 
 def all_cases() -> dict[str, tuple[str, Case]]:
@@ -117,6 +117,21 @@ def looking_away() -> Iterator[None]:
         _posture.faults, tiers.reached = faults, reached
 
 
+def _repository(folder: Path) -> Path:
+    """A git repository with one commit, an ignored folder `out` and a folder `data`."""
+    made = folder / "repository"
+    (made / "data").mkdir(parents=True)
+    (made / "out").mkdir(mode=0o777)
+    (made / "out").chmod(0o777)
+    (made / "file").write_text("x", encoding="ascii")
+    (made / "data" / "rows").write_text("1", encoding="ascii")
+    (made / ".gitignore").write_text("out/\n", encoding="ascii")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for words in (["init", "-q", "."], ["add", "."], [*who, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=made, check=True)
+    return made
+
+
 class World:
     """What the attackers are aimed at: files, sockets, a process, a key, descriptors left open on purpose."""
 
@@ -149,6 +164,7 @@ class World:
             "granted": str(granted.parent),
             "granted_file": str(granted),
             "results": str(folder / "results"),
+            "repository": str(_repository(folder)),
             "port": self._listener(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)).getsockname()[1],
             "udp_port": self._listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)).getsockname()[1],
             "abstract": f"fumehood-attacked-{os.getpid()}",
@@ -284,6 +300,41 @@ async def run_setup(setup: str, wanted: Sequence[str]) -> dict[str, Any]:
     return results
 
 
+async def run_refusals() -> dict[str, Any]:
+    """Every wall left out in turn: what the host says of such a child. It must never come to the tool's code."""
+    from tests.isolate.degraded.launch import REMOVALS
+
+    results: dict[str, Any] = {}
+    with World() as world, degraded_children():
+        witness = Path(world.values["results"]) / "ran"
+        tool = world.folder / "witness.py"
+        tool.write_text(f"open({str(witness)!r}, 'w').close()\ndef run(input, ctx):\n    return 'ran'\n", encoding="utf-8")
+        for wall in ("nothing", *REMOVALS):
+            async with DegradedIsolator("namespaces", [] if wall == "nothing" else [wall], spares=0) as isolator:
+                spec = ToolSpec(f"witness-{wall}", "module", path=tool, write=(witness.parent,), limits=Limits(timeout_s=10.0))
+                try:
+                    ended = await isolator.call(spec, CallFrame("refused", None, {"PATH": "/usr/bin"}), Services())
+                    told = ended.verdict.message or str(ended.verdict.value)
+                except SandboxUnavailable as error:
+                    told = error.message
+                except Exception as error:  # told by the test
+                    told = f"raised {error!r}"
+            results[wall] = {"told": told, "ran": witness.exists()}
+            if wall == "group" and told == "ran":
+                results[wall]["group"] = ended.layers["cgroup-limits"][0]
+            witness.unlink(missing_ok=True)
+    return results
+
+
+async def run_posture() -> dict[str, Any]:
+    """What running children look like from outside."""
+    from tests.isolate.inspect_child import inspect
+
+    with World() as world:
+        found = await inspect(world.folder, world.values["tool_secret"])
+        return {**found, "host": {"pid": os.getpid(), "secret": world.values["tool_secret"], "folder": str(world.folder)}}
+
+
 def run_controls(wanted: Sequence[str]) -> dict[str, Any]:
     """The same bodies in a plain process each, as whoever the case says. Needs root, because some need it."""
     results: dict[str, Any] = {}
@@ -296,11 +347,11 @@ def run_controls(wanted: Sequence[str]) -> dict[str, Any]:
 
 
 def _control(world: World, module: str, case: Case) -> dict[str, Any]:
-    person = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if case.control_as == "user" else []
+    argv = [sys.executable, str(TOOL)]
     secret = world.values["tool_secret"]
     given = {"module": module, "case": case.id, "world": {**world.values, "halves": [secret[:12], secret[12:]]}}
     ran = subprocess.run(
-        [*person, sys.executable, str(TOOL)],
+        as_user(argv) if case.control_as == "user" else argv,
         input=json.dumps(given).encode(),
         capture_output=True,
         pass_fds=(77, 78, 79),
@@ -317,11 +368,17 @@ def _control(world: World, module: str, case: Case) -> dict[str, Any]:
 
 def main(arguments: Sequence[str]) -> int:
     """Command line."""
-    if not arguments or arguments[0] not in (*SETUPS, "control"):
-        sys.stderr.write(f"usage: python -m tests.isolate.runner {'|'.join((*SETUPS, 'control'))} [CASE...]\n")
+    known = (*SETUPS, "control", "refusals", "posture")
+    if not arguments or arguments[0] not in known:
+        sys.stderr.write(f"usage: python -m tests.isolate.runner {'|'.join(known)} [CASE...]\n")
         return 2
     setup, *wanted = arguments
-    results = run_controls(wanted) if setup == "control" else asyncio.run(run_setup(setup, wanted))
+    if setup == "control":
+        results = run_controls(wanted)
+    elif setup == "posture":
+        results = asyncio.run(run_posture())
+    else:
+        results = asyncio.run(run_refusals() if setup == "refusals" else run_setup(setup, wanted))
     sys.stdout.write(json.dumps(results) + "\n")
     return 0
 

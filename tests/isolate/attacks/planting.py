@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import shutil
@@ -43,9 +44,16 @@ def _ran(*argv: str, program: str | None = None, pass_fds: tuple[int, ...] = ())
     first="mount",
     cage=Cage(write=("results",)),
     walls={
+        # Memory behind descriptors is refused where no control group counts it.
+        "user": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "code 127", "library": "refused", "memfd": "ENOSYS",
+                 "interpreter": "ran"},
         # Landlock's execute right covers exec and not mmap: the loader's detour is open where nothing is mounted noexec.
-        "without-namespaces": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "ran", "library": "loaded", "memfd": "ran",
-                               "interpreter": "ran"},
+        "root-without-namespaces": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "ran", "library": "loaded", "memfd": "ran",
+                                    "interpreter": "ran"},
+        "user-without-namespaces": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "ran", "library": "loaded", "memfd": "ENOSYS",
+                                    "interpreter": "ran"},
+        "user-without-seccomp": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "code 127", "library": "refused", "memfd": "ran",
+                                 "interpreter": "ran"},
     },
 )  # fmt: skip
 def code_from_writable_places(world: World) -> dict[str, str]:
@@ -56,9 +64,16 @@ def code_from_writable_places(world: World) -> dict[str, str]:
         os.chmod(path, 0o755)
     with open(script, "w", encoding="utf-8") as file:
         file.write("exit 0\n")
-    memory = os.memfd_create("program", 0)
-    with open("/bin/true", "rb") as source:
-        os.write(memory, source.read())
+
+    def from_memory() -> str:
+        try:
+            memory = os.memfd_create("program", 0)
+        except OSError as error:
+            return errno.errorcode[error.errno or 0]
+        with open("/bin/true", "rb") as source:
+            os.write(memory, source.read())
+        return _ran("memfd", program=f"/proc/self/fd/{memory}", pass_fds=(memory,))
+
     library = f"{scratch(world)}/library.so"
     shutil.copyfile(next(p for p in ("/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6") if os.path.exists(p)), library)
 
@@ -75,7 +90,7 @@ def code_from_writable_places(world: World) -> dict[str, str]:
             "exec in a grant": _ran(granted),
             "loader": _ran(next(p for p in _LOADERS if os.path.exists(p)), program),
             "library": load(),
-            "memfd": _ran("memfd", program=f"/proc/self/fd/{memory}", pass_fds=(memory,)),
+            "memfd": from_memory(),
             "interpreter": _ran("sh", script),
         }
     finally:

@@ -28,15 +28,15 @@ import warnings
 import weakref
 from typing import Any
 
-from tests.isolate.attacks._kernel import answer, find_in_memory, scratch, syscall
+from tests.isolate.attacks._kernel import answer, find_in_memory, opening, scratch, syscall
 from tests.isolate.attacks._model import Cage, Table, World, limits, one_of
 
 TABLE = Table()
 attack = TABLE.add
 
 MIB = 1 << 20
-HOST = ("root", "user", "root-without-namespaces", "user-without-namespaces")
-"""A fresh process is the wall, whatever else is there."""
+HOST = ("root", "user")
+"""A fresh process is the wall: the others change nothing."""
 
 _KEPT: list[Any] = []
 
@@ -89,6 +89,34 @@ def credentials_of_another(world: World) -> Any:
         "key": answer(lambda: syscall("request_key", b"user", b"fumehood-kept", None, 0)),
         "start": start,
     }
+
+
+@attack(
+    11,
+    "folder-of-a-neighbour",
+    caged={"list": one_of("ok", "ENOENT"), "read": "ENOENT", "write": "ENOENT", "outcome": "ok"},
+    no_control="both are one user's processes: outside, the second reads the first's files",
+    first="mount",
+    only=("root", "user", "root-without-namespaces", "user-without-namespaces"),
+    host="neighbours",
+    # No view of its own: Landlock grants each call its own folder and no other.
+    walls={"without-namespaces": {"list": "EACCES", "read": "EACCES", "write": "EACCES", "outcome": "ok"}},
+)
+def folder_of_a_neighbour(world: World) -> Any:
+    """Two calls of one tool at once: one tells the other, by the attacker outside, where its private folder is."""
+    if _does(world):
+        with open(f"{scratch(world)}/secret", "w", encoding="ascii") as file:
+            file.write("mine")
+        world["ctx"].emit("HERE", scratch(world))
+        world["ctx"].put(b"wait", "text/plain")
+        return "kept"
+    there = world["there"]
+
+    def write() -> None:
+        with open(f"{there}/from-outside", "w", encoding="ascii") as file:
+            file.write("x")
+
+    return {"list": answer(lambda: os.listdir(there)), "read": opening(f"{there}/secret"), "write": answer(write) if there != "/tmp" else "ENOENT"}
 
 
 # 71, 72 ---------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = __name__.rpartition(".")[0]
-_PEEK = 1 << 20
 
 
 def _module(name: str) -> Any:
@@ -37,12 +36,17 @@ def _real_launch() -> Any:
 
 
 def main(fd: int) -> None:
-    """As the real launcher's main."""
-    with socket.socket(fileno=os.dup(fd)) as peek:
-        without = json.loads(peek.recv(_PEEK, socket.MSG_PEEK))["without"]
+    """As the real launcher's main; the walls go once the plan, which names them, is there."""
     launch = _real_launch()
-    for wall in without:
-        REMOVALS[wall](launch)
+    receive = launch._receive_plan
+
+    def receive_and_remove(host: Any) -> bytes:
+        data: bytes = receive(host)
+        for wall in json.loads(data)["without"]:
+            REMOVALS[wall](launch)
+        return data
+
+    launch._receive_plan = receive_and_remove
     launch.main(fd)
 
 
@@ -53,14 +57,9 @@ def _replace(module: Any, name: str, value: Any) -> None:
 
 
 def _landlock(launch: Any) -> None:
-    missing = ("MISSING", "taken out by a test")
-    names = ("landlock-fs", "landlock-net", "landlock-scope")
-    _replace(_module("layers.landlock"), "apply", lambda *_: dict.fromkeys(names, missing))
-
-
-def _landlock_silently(launch: Any) -> None:
-    names = ("landlock-fs", "landlock-net", "landlock-scope")
-    _replace(_module("layers.landlock"), "apply", lambda *_: dict.fromkeys(names, ("FULL", "")))
+    """As on a kernel that has none."""
+    landlock = _module("_uapi_landlock")
+    _replace(landlock, "abi", lambda: 0)
 
 
 def _seccomp(launch: Any) -> None:
@@ -85,10 +84,7 @@ def _capabilities(launch: Any) -> None:
 
 
 def _bounding_set(launch: Any) -> None:
-    uapi = _module("_uapi_proc")
-    _replace(uapi, "lock_capabilities", lambda: None)
-    real = uapi.drop_capabilities
-    _replace(uapi, "drop_capabilities", real)
+    _replace(_module("_uapi_proc"), "lock_capabilities", lambda: None)
 
 
 def _descriptors(launch: Any) -> None:
@@ -136,10 +132,14 @@ def _process_namespace(launch: Any) -> None:
 
 def _user(launch: Any) -> None:
     """Root mode without a user of its own for the tool."""
-    _replace(_module("layers.user"), "become_slot", lambda uid: uapi_dumpable())
+    _replace(_module("layers.user"), "become_slot", lambda uid: None)
 
-    def uapi_dumpable() -> None:
-        os.setgroups([])
+
+def _group(launch: Any) -> None:
+    """The child is not in its control group."""
+    zygote = _module("zygote")
+    real = zygote._child
+    _replace(zygote, "_child", lambda plan, fds, *rest: real(plan, fds[:4], *rest))
 
 
 def _hostname(launch: Any) -> None:
@@ -149,7 +149,6 @@ def _hostname(launch: Any) -> None:
 
 REMOVALS: dict[str, Callable[[Any], None]] = {
     "landlock": _landlock,
-    "landlock-silently": _landlock_silently,
     "seccomp": _seccomp,
     "no-new-privs": _no_new_privs,
     "capabilities": _capabilities,
@@ -165,4 +164,5 @@ REMOVALS: dict[str, Callable[[Any], None]] = {
     "cgroup-ns": _unshared("CLONE_NEWCGROUP"),
     "uts": _hostname,
     "user": _user,
+    "group": _group,
 }

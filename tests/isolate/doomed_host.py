@@ -1,0 +1,37 @@
+"""A host with five busy calls, to be killed: `python -m tests.isolate.doomed_host TIER MARKER`.
+
+Everything the calls start has MARKER in its arguments. Prints the names of its control groups and folders once the calls run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from typing import Any
+
+from fumehood.isolate import CallFrame, Isolator, Limits, ToolSpec
+from fumehood.isolate.tiers import Tier
+from tests.isolate.runner import Services
+
+BUSY = 5
+
+
+async def main(tier: Tier, marker: str) -> None:
+    """Run until killed."""
+    script = f"(setsid sleep {marker} || sleep {marker}) & (sleep {marker} &) ; trap '' TERM INT HUP; echo up; sleep {marker}"
+    async with Isolator(tier, spares=1) as isolator:
+
+        async def call(number: int) -> Any:
+            spec = ToolSpec(f"busy-{number % 2}", "command", argv=("sh", "-c", script), limits=Limits(timeout_s=300.0))
+            return await isolator.call(spec, CallFrame(f"busy-{number}", None, {"PATH": "/usr/bin:/bin"}), Services())
+
+        calls = [asyncio.create_task(call(number)) for number in range(BUSY)]
+        sys.stdout.write("running\n")
+        sys.stdout.flush()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*calls)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2]))  # type: ignore[arg-type]
