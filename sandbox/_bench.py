@@ -55,6 +55,7 @@ async def rows(launcher: WorkerLauncher | None = None, *, quick: bool = False) -
         tasks: list[tuple[str, int, list[tuple[str, Once]]]] = []
         js: list[tuple[str, Once]] = [
             ("fumehood in-process", lambda: inside.run("1 + 1")),
+            ("fumehood engine alone, no host around it", await _engine_alone("js", "1 + 1")),
             (f"fumehood {where}", lambda: worker.run("1 + 1")),
             *_javascript_peers(),
         ]
@@ -62,6 +63,7 @@ async def rows(launcher: WorkerLauncher | None = None, *, quick: bool = False) -
         if util.find_spec("componentize_py"):
             python: list[tuple[str, Once]] = [
                 ("fumehood in-process", lambda: inside.run("print(1 + 1)", lang="python")),
+                ("fumehood engine alone, no host around it", await _engine_alone("python", "print(1 + 1)")),
                 (f"fumehood {where}", lambda: worker.run("print(1 + 1)", lang="python")),
                 *await _python_peers(stack),
             ]
@@ -147,6 +149,23 @@ def _resident_mib(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     return 0.0
+
+
+async def _engine_alone(lang: str, code: str) -> Once:
+    """A fresh instance to its result on this thread: what peers that are plain libraries measure."""
+    from fumehood.sandbox._inprocess import job_of
+    from fumehood.sandbox._model import Limits, Script
+    from fumehood.sandbox._wasm_backend import DEFAULT_MEMORY, load_here
+    from fumehood.sandbox.child._worker import ThreadTransport
+
+    engine: Any = await load_here(lang, False, None, None)
+    job = job_of(Script(lang, code, Limits()), DEFAULT_MEMORY[lang])
+    transport = ThreadTransport(None, lambda _stream, _data: None)
+
+    async def once() -> object:
+        return engine.run(job, transport)
+
+    return once
 
 
 def _process(*argv: str) -> Once:

@@ -16,11 +16,14 @@ import os
 import platform
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 _DIGEST = 32
+DAY_S = 86_400
+KEEP_S = 30 * DAY_S
 
 
 class CacheError(Exception):
@@ -60,6 +63,8 @@ class Cache:
         with os.fdopen(fd, "rb") as file:
             found = os.fstat(file.fileno())
             mine = found.st_uid == os.geteuid() and not found.st_mode & 0o077 and stat.S_ISREG(found.st_mode)
+            if time.time() - found.st_mtime > DAY_S:
+                os.utime(file.fileno())  # in use: `_prune` goes by this
             data = file.read() if mine else b""
         if hashlib.sha256(memoryview(data)[_DIGEST:]).digest() != data[:_DIGEST] or len(data) <= _DIGEST:
             with contextlib.suppress(OSError):
@@ -77,10 +82,18 @@ class Cache:
                 file.flush()
                 os.fsync(file.fileno())
             Path(temporary).replace(self._path(key))
+            self._prune()
         except BaseException:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
             raise
+
+    def _prune(self) -> None:
+        """Remove what nobody loaded for a month: engines of older versions, tens of megabytes each."""
+        for path in self.folder.iterdir():
+            with contextlib.suppress(OSError):
+                if path.suffix in (".bin", ".lock") and time.time() - path.lstat().st_mtime > KEEP_S:
+                    path.unlink()
 
     def get_or_make(self, key: str, make: Callable[[], bytes]) -> bytes:
         """What `get` finds, or what `make` builds; one builder at a time across processes."""

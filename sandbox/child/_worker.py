@@ -36,6 +36,12 @@ class Engines:
         """Make an engine from a compiled module in `fd`, which is closed. Raises what wasmtime raises for
         a foreign module.
         """
+        from fumehood.sandbox.child._capi import check_binding
+
+        problem = check_binding()
+        if problem is not None:
+            os.close(fd)
+            raise RuntimeError(problem)
         with os.fdopen(fd, "rb") as file:
             if name == "js":
                 self._found[name, fuel] = _load_js(file.fileno(), fuel, meta)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fumehood.sandbox import ScriptRunner
-from fumehood.sandbox.child import _jsbuild, _wasm
+from fumehood.sandbox.child import _capi, _jsbuild, _wasm
 from fumehood.sandbox.child._build import load_entry
 from fumehood.sandbox.child._cache import Cache, CacheError, bundle, default_folder, unbundle
 from fumehood.sandbox.child._jsbuild import EngineFileError
@@ -103,3 +103,27 @@ def test_a_cache_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_a_bundle_holds_its_parts() -> None:
     parts = {"a": os.urandom(100), "b": b""}
     assert unbundle(bundle(parts, {"x": [1]})) == (parts, {"x": [1]})
+
+
+def test_what_nobody_loaded_for_a_month_is_removed(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c")
+    cache.put("old", b"x")
+    (file,) = (tmp_path / "c").glob("*.bin")
+    os.utime(file, (0, 0))
+    cache.put("new", b"y")
+    assert (cache.get("old"), cache.get("new")) == (None, b"y")
+
+
+def test_what_is_loaded_stays(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c")
+    cache.put("old", b"x")
+    (file,) = (tmp_path / "c").glob("*.bin")
+    os.utime(file, (0, 0))
+    assert cache.get("old") == b"x"
+    cache.put("new", b"y")
+    assert cache.get("old") == b"x"
+
+
+def test_an_older_wasmtime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: "49.0.0")
+    assert _capi.check_binding() == "wasmtime 49.0.0 is too old; install wasmtime>=50"
