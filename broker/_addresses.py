@@ -16,6 +16,7 @@ import ipaddress
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from fumehood.policies.names import format_ipv6
 
@@ -57,6 +58,7 @@ class Judgement:
     because: str
 
 
+@lru_cache(maxsize=4096)  # one request parses the same few addresses several times
 def parse_address(text: str) -> Address:
     """The address that a resolver or a literal gave.
 

@@ -53,6 +53,15 @@ class Dialer:
         assert decision.outcome == "allow" and decision.port is not None, (
             "only an allowed decision is dialled"
         )
+        if len(decision.vetted) == 1:  # nothing to race
+            only = decision.vetted[0]
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._connect(only, decision.port), only
+            except TimeoutError as error:
+                raise DialFailed(f"{only}: no connection in {timeout:g} s") from error
+            except OSError as error:
+                raise DialFailed(f"{only}: {error}") from error
         attempts: dict[asyncio.Task[socket.socket], Address] = {}
         errors: list[str] = []
         waiting = list(decision.vetted)

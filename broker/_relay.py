@@ -41,6 +41,9 @@ class _Direction:
     def __init__(self, relay: Relay, source: socket.socket, sink: socket.socket, limit: int | None) -> None:
         self.relay = relay
         self.source, self.sink = source, sink
+        # Numbers, not sockets: the selector formats an unknown object into its KeyError, and a socket's repr
+        # costs two system calls.
+        self._in, self._out = source.fileno(), sink.fileno()
         self.limit = limit
         self.count = 0
         self.ended = False
@@ -54,14 +57,14 @@ class _Direction:
         self.count = len(initial)
         self._pending = initial
         if initial:
-            self._loop.add_writer(self.sink, self._on_writable)
+            self._loop.add_writer(self._out, self._on_writable)
             self._on_writable()
         else:
-            self._loop.add_reader(self.source, self._on_readable)
+            self._loop.add_reader(self._in, self._on_readable)
 
     def stop(self) -> None:
-        self._loop.remove_reader(self.source)
-        self._loop.remove_writer(self.sink)
+        self._loop.remove_reader(self._in)
+        self._loop.remove_writer(self._out)
         if self._pipe is not None:
             for fd in self._pipe:
                 os.close(fd)
@@ -77,7 +80,7 @@ class _Direction:
             return
         if moved == 0:
             self._source_ended = True
-            self._loop.remove_reader(self.source)
+            self._loop.remove_reader(self._in)
             self._flushed()
             return
         self.count += moved
@@ -85,8 +88,8 @@ class _Direction:
             self.relay.over(self)
             return
         if self._pending or self._in_pipe:
-            self._loop.remove_reader(self.source)
-            self._loop.add_writer(self.sink, self._on_writable)
+            self._loop.remove_reader(self._in)
+            self._loop.add_writer(self._out, self._on_writable)
         elif self._pipe is None and self.count > SPLICE_AFTER:
             self._open_pipe()
 
@@ -104,7 +107,7 @@ class _Direction:
     def _splice(self) -> int:
         assert self._pipe is not None
         flags = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
-        got = os.splice(self.source.fileno(), self._pipe[1], _PIPE, flags=flags)
+        got = os.splice(self._in, self._pipe[1], _PIPE, flags=flags)
         self._in_pipe += got
         if got:
             self._drain_pipe()
@@ -115,7 +118,7 @@ class _Direction:
         flags = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
         try:
             while self._in_pipe:
-                self._in_pipe -= os.splice(self._pipe[0], self.sink.fileno(), self._in_pipe, flags=flags)
+                self._in_pipe -= os.splice(self._pipe[0], self._out, self._in_pipe, flags=flags)
         except (BlockingIOError, InterruptedError):
             pass
 
@@ -131,11 +134,11 @@ class _Direction:
             self.relay.broke(self, error)
             return
         if not self._pending and not self._in_pipe:
-            self._loop.remove_writer(self.sink)
+            self._loop.remove_writer(self._out)
             if self._source_ended:
                 self._flushed()
             else:
-                self._loop.add_reader(self.source, self._on_readable)
+                self._loop.add_reader(self._in, self._on_readable)
 
     def _flushed(self) -> None:
         """The source ended and everything is passed on: pass the end on too."""
