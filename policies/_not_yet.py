@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 
 NOT_YET: dict[str, str] = {
     "tools.*.mcp": "MCP servers as tools",
-    "tools.*.returns_media = true": "tool output read as media (ctx.put works)",
     'tools.*.approval = "always"': "approval by a person",
     'tools.*.retention = "requery"': "retention of results",
     'tools.*.retention = "durable"': "retention of results",

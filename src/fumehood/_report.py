@@ -94,7 +94,23 @@ def declared(result: CallResult, tool: ToolConfig, hosts: Sequence[str]) -> Call
     """What only the operator's declaration decides: how a command's output is read, and the taint."""
     if tool.kind == "command" and result.outcome == "ok":
         result = _read_output(result, tool.result)
-    return replace(result, tainted=taint_of(result.tool, tool.taint, hosts))
+    result = replace(result, tainted=taint_of(result.tool, tool.taint, hosts))
+    return _with_parts(result) if tool.returns_media and result.outcome == "ok" else result
+
+
+def _with_parts(result: CallResult) -> CallResult:
+    """Media that the operator says this tool returns; a tainted value is never read as media (R059,
+    R103, R104).
+    """
+    from fumehood.agent import tainted, tool_result
+
+    value = result.value if result.tainted is None else tainted(result.value, result.tainted["origin"])
+    answer = tool_result(result.call_id, result.tool, value, returns_media=True)
+    if not isinstance(answer.content, tuple):
+        return result
+    if answer.is_error:
+        return replace(result, outcome="tool_error", error={"type": "Media", "message": str(answer.content)})
+    return replace(result, parts=tuple(part.to_json() for part in answer.content))
 
 
 def _read_output(result: CallResult, form: str) -> CallResult:

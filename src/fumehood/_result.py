@@ -29,9 +29,10 @@ class CallResult:
     """One call. `value`, `error`, `stdout`, `stderr` and `events` are what the tool claimed; everything else
     comes from the host alone.
 
-    tainted: {"origin": text} when the value counts as untrusted. egress: one row a decision of the broker.
-    violations: system calls that the sandbox refused, as {"syscall", "count", "why"}. process_code: how the
-    tool's own process ended (negative: signal), None when there was none.
+    parts: text and media parts, for a tool that the operator says returns media. tainted: {"origin": text}
+    when the value counts as untrusted. egress: one row a decision of the broker. violations: system calls
+    that the sandbox refused, as {"syscall", "count", "why"}. process_code: how the tool's own process ended
+    (negative: signal), None when there was none.
     """
 
     call_id: str
@@ -39,7 +40,7 @@ class CallResult:
     outcome: Outcome
     reason: str | None = None
     value: Any = None
-    parts: None = None
+    parts: Sequence[Mapping[str, Any]] | None = None
     error: Mapping[str, Any] | None = None
     tainted: Mapping[str, str] | None = None
     stdout: str = ""
@@ -71,7 +72,7 @@ class CallResult:
             "outcome": self.outcome,
             "reason": self.reason,
             "value": self.value,
-            "parts": self.parts,
+            "parts": None if self.parts is None else [dict(part) for part in self.parts],
             "error": dict(self.error) if self.error is not None else None,
             "tainted": dict(self.tainted) if self.tainted is not None else None,
             "stdout": self.stdout,

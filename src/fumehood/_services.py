@@ -85,8 +85,10 @@ class CallServices:
 
     async def put(self, data: bytes, media_type: str) -> Mapping[str, Any]:
         """One `ctx.put`: bytes into the store, the address back."""
-        from fumehood.agent import StorageError
+        from fumehood.agent import StorageError, media_fault
 
+        if (fault := media_fault(media_type, data)) is not None:
+            return {"t": "failed", "reason": "store", "message": f"ctx.put: {fault}"}
         try:
             stored = await asyncio.to_thread(self._store.put, data, media_type, owner=self._owner)
         except (ValueError, StorageError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fumehood import Host, load_config
+from fumehood.agent._results import MEDIA_RESULT_KEY
 
 pytestmark = pytest.mark.anyio
 
@@ -215,6 +216,32 @@ async def test_cancelling_a_call_ends_its_processes(make: Make) -> None:
             await call
         while "children: 0" not in repr(host.isolator):
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("R103")
+@pytest.mark.promise("host:media-only-when-declared")
+async def test_media_is_read_only_from_a_tool_that_was_declared_to_return_it_and_untainted(make: Make) -> None:
+    source = (
+        "import base64\nPNG = base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+        "YPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==')\n"
+        "async def run(input, ctx):\n"
+        "    ref = await ctx.put(PNG, 'image/png')\n"
+        "    source = {'kind': 'ref', 'ref': ref}\n"
+        "    return {'__media_result__': [{'type': 'image', 'media_type': 'image/png', 'source': source}]}\n"
+    ).replace("__media_result__", MEDIA_RESULT_KEY)
+    tools = "".join(
+        f'[tools.{name}]\nmodule = "tools/t.py"\n{lines}'
+        for name, lines in (
+            ("declared", "returns_media = true\n"),
+            ("plain", ""),
+            ("tainted", 'returns_media = true\ntaint = "always"\n'),
+        )
+    )
+    async with Host(load_config(make(tools, t__py=source))) as host:
+        declared, plain, tainted = [await host.call(name, None) for name in ("declared", "plain", "tainted")]
+    assert declared.parts is not None and [part["type"] for part in declared.parts] == ["image"]
+    assert (plain.parts, tainted.parts) == (None, None)
+    assert plain.value == tainted.value == declared.value
 
 
 # -- scripts -------------------------------------------------------------------------------------------------

@@ -225,7 +225,6 @@ def test_the_same_file_is_refused_for_every_entry_that_nothing_enforces_yet(base
     assert all(": not supported yet: " in problem for problem in caught.value.problems)
     keys = {problem.split(": ")[1].partition(" = ")[0] for problem in caught.value.problems}
     assert keys == {
-        "tools.metrics.returns_media",
         "tools.metrics.approval",
         "tools.metrics.retention",
         "tools.files.mcp",

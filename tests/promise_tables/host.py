@@ -76,4 +76,5 @@ PROMISES: list[tuple[str, ...]] = [
         "A rule's secret is filled in by the broker; the tool never has it.",
         "D5",
     ),
+    ("host:media-only-when-declared", "Only a declared, untainted tool's output is read as media.", "R103, R104"),
 ]
