@@ -15,6 +15,8 @@ MIB = 1 << 20
 Outcome = Literal["ok", "tool_error", "denied", "limit", "sandbox_error"]
 Language = Literal["js", "python"]
 MAX_CODE = 4 * MIB
+MAX_CROSSING = 200 * MIB  # below the largest frame to a worker
+MAX_WALL_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,13 @@ class Limits:
         for name in ("wall_s", "output", "tool_calls", "bridge_bytes", "pending"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"limits.{name} is {getattr(self, name)!r}; it must not be negative")
+        if self.wall_s > MAX_WALL_S:
+            raise ValueError(f"limits.wall_s is {self.wall_s!r}; at most {MAX_WALL_S} seconds")
+        for name in ("output", "bridge_bytes"):
+            if getattr(self, name) > MAX_CROSSING:
+                raise ValueError(
+                    f"limits.{name} is {getattr(self, name)!r}; at most {MAX_CROSSING} bytes can cross"
+                )
         if self.fuel is not None and self.fuel <= 0:
             raise ValueError(f"limits.fuel is {self.fuel!r}; use None for no budget")
 
@@ -210,6 +219,7 @@ class Capabilities:
     memory_limit: bool = True
     default_memory: int = 64 * MIB
     concurrent_tools: bool = True
+    caged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ import os
 import sys
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fumehood.policies.errors import SandboxUnavailable
-from fumehood.sandbox._launch import WorkerLauncher
+from fumehood.sandbox._launch import UncagedLauncher, WorkerLauncher
 from fumehood.sandbox._model import Ending, Progress, Script
 from fumehood.sandbox._protocol import Bridge
 from fumehood.sandbox._worker import Lane, Worker, WorkerLost, sealed_memfd
@@ -26,6 +27,7 @@ from fumehood.sandbox.child._build import entry_key, load_entry
 from fumehood.sandbox.child._cache import Cache, CacheError, default_folder
 
 LANES = 16  # threads of one worker; each costs a stack of address space and one socket
+MAX_SESSIONS = 64  # kept instances; the one that rested longest is ended for a new one
 RECYCLE_AFTER = (
     20_000  # scripts; a hedge against slow leaks in an engine that creates and drops instances all day
 )
@@ -50,13 +52,15 @@ class WorkerPool:
         cache: Path | None = None,
     ) -> None:
         self._launcher = launcher
+        self.caged = not isinstance(launcher, UncagedLauncher)
         self._size = size or max(1, min(4, os.cpu_count() or 1))
         self._lanes = lanes
         self._cache_folder = cache or default_folder()
         self._workers: list[Worker] = []
         self._starting = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._sessions: dict[str, Worker] = {}
+        self._sessions: dict[str, tuple[Worker, str]] = {}  # by name: where it is, and its key there
+        self._keys = 0
         self._engines: dict[tuple[str, bool], asyncio.Task[tuple[int, Mapping[str, Any]]]] = {}
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
@@ -120,6 +124,7 @@ class WorkerPool:
         fuel = script.limits.fuel is not None
         fd, meta = await self.engine(script.lang, fuel)
         lane = await self._lane(script, fd, meta)
+        name, script = script.session, self._with_key(script)
         worker = lane.worker
         try:
             ending = await lane.run(script, bridge, memory)
@@ -132,12 +137,27 @@ class WorkerPool:
             return await self._quarantine(script, bridge, memory, fd, meta)
         finally:
             self._release(lane)
-        if script.session is not None:
-            if ending.session_lost:
-                self._sessions.pop(script.session, None)
-            else:
-                self._sessions[script.session] = worker
+        if name is not None and script.session is not None:
+            self._sessions.pop(name, None)  # the one used last stands last
+            if not ending.session_lost:
+                self._sessions[name] = (worker, script.session)
+                while len(self._sessions) > MAX_SESSIONS:
+                    self.forget(next(iter(self._sessions)))
         return ending
+
+    def _with_key(self, script: Script) -> Script:
+        """The script with its session's key in the worker.
+
+        A name that was forgotten gets a new key: the message that ends the old one may arrive after the
+        next script.
+        """
+        if script.session is None:
+            return script
+        found = self._sessions.get(script.session)
+        if found is not None:
+            return replace(script, session=found[1])
+        self._keys += 1
+        return replace(script, session=f"{self._keys}\0{script.session}")
 
     async def _quarantine(
         self, script: Script, bridge: Bridge, memory: int, fd: int, meta: Mapping[str, Any]
@@ -197,7 +217,7 @@ class WorkerPool:
 
     def _pick(self, session: str | None) -> Worker | None:
         if session is not None and session in self._sessions:
-            kept = self._sessions[session]
+            kept, _ = self._sessions[session]
             if kept.lost is None:
                 return kept if kept.free(self._lanes) else None
             del self._sessions[session]
@@ -228,7 +248,7 @@ class WorkerPool:
             if (
                 worker.served >= RECYCLE_AFTER
                 and not worker.load_now
-                and worker not in self._sessions.values()
+                and worker not in [w for w, _ in self._sessions.values()]
             ):
                 self._retire(worker)
         elif worker.lost is None:
@@ -263,9 +283,9 @@ class WorkerPool:
 
     def forget(self, session: str) -> None:
         """End a session."""
-        worker = self._sessions.pop(session, None)
+        worker, key = self._sessions.pop(session, (None, ""))
         if worker is not None and worker.lost is None:
-            worker.send({"op": "forget", "session": session})
+            worker.send({"op": "forget", "session": key})
 
     async def close(self) -> None:
         """Kill the workers and free the engines; scripts that still run end with `sandbox_error`."""

@@ -50,6 +50,7 @@ class ProcessBackend:
         return Capabilities(
             isolation="a fresh caged process of this Python per script",
             in_process=False,
+            caged=not isinstance(self._launcher, UncagedLauncher),
             default_memory=DEFAULT_MEMORY,
             concurrent_tools=False,
         )

@@ -8,13 +8,15 @@ The runner knows tools only as names, schemas and one callable.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
+from weakref import WeakValueDictionary
 
-from fumehood.policies.errors import ConfigError
+from fumehood.policies.errors import ConfigError, SandboxUnavailable
 from fumehood.sandbox._bridge import CallTool, Fetch, HostBridge
 from fumehood.sandbox._json import NotJson, decode, encode
 from fumehood.sandbox._launch import UncagedLauncher, WorkerLauncher
@@ -41,8 +43,9 @@ class ScriptRunner:
     """Runs scripts. An async context manager; one for the whole host.
 
     launcher: starts the worker processes; default: plain child processes without a cage, which results
-    show as tier "none". in_process: run the engines in this process (trusted scripts only). backends:
-    more of them, or replacements, by name.
+    show as tier "none". in_process: run the engines in this process (trusted scripts only). require_cage:
+    refuse backends that don't stand in the launcher's cage. backends: more of them, or replacements, by
+    name.
     """
 
     def __init__(
@@ -51,12 +54,15 @@ class ScriptRunner:
         launcher: WorkerLauncher | None = None,
         workers: int | None = None,
         in_process: bool = False,
+        require_cage: bool = False,
         cache: Path | None = None,
         backends: Mapping[str, SandboxBackend] | None = None,
     ) -> None:
         self._launcher = launcher or UncagedLauncher()
         self._workers = workers
         self._in_process = in_process
+        self._require_cage = require_cage
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._cache = cache
         self._given = dict(backends or {})
         self._backends: dict[str, SandboxBackend] = {}
@@ -133,6 +139,11 @@ class ScriptRunner:
         tools = dict(tools or {})
         chosen = backend_for(self.backends(), lang, backend)
         can = chosen.capabilities()
+        if self._require_cage and not can.caged:
+            raise SandboxUnavailable(
+                f"backend {chosen.name!r} runs outside the cage that this host requires",
+                hint='take another backend, or set require_tier = "any" knowingly',
+            )
         for wanted, able, what in (
             (limits.fuel is not None, can.fuel, "a fuel budget"),
             (session is not None, can.sessions, "sessions"),
@@ -178,10 +189,23 @@ class ScriptRunner:
         await chosen.prepare(fuel=limits.fuel is not None)
         started = time.perf_counter()
         bridge.event("started", lang=lang, backend=chosen.name)
-        ending = await self._watched(chosen, work, bridge)
+        async with self._turn(session):
+            ending = await self._watched(chosen, work, bridge)
         result = finish(ending, bridge, chosen, (time.perf_counter() - started) * 1e3)
         bridge.event("ended", outcome=result.outcome, reason=result.reason)
         return result
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, session: str | None) -> AsyncIterator[None]:
+        """Scripts of one session run one after another; others don't wait."""
+        if session is None:
+            yield
+            return
+        lock = self._turns.get(session)
+        if lock is None:
+            lock = self._turns[session] = asyncio.Lock()
+        async with lock:
+            yield
 
     async def _watched(self, backend: SandboxBackend, script: Script, bridge: HostBridge) -> Ending:
         """Run it; end it from here when the bridge hit a cap or the backend forgot the time."""

@@ -42,6 +42,7 @@ class WasmBackend:
         return Capabilities(
             isolation="a fresh WASM instance per script, in a worker process",
             in_process=False,
+            caged=self._pool.caged,
             fuel=True,
             sessions=True,
             snapshots=self._lang == "js",

@@ -128,7 +128,10 @@ class CPython:
             if job.session is not None and end.outcome in ("ok", "tool_error") and instance.error is None:
                 instance.port = None
                 with self._lock:
+                    replaced = self._sessions.get(job.session)
                     self._sessions[job.session] = instance
+                if replaced is not None:
+                    replaced.close()
             else:
                 end.session_lost = job.session is not None
                 instance.close()

@@ -127,7 +127,10 @@ class QuickJs:
         if keep and job.session is not None:
             instance.port = None
             with self._lock:
+                replaced = self._sessions.get(job.session)
                 self._sessions[job.session] = instance
+            if replaced is not None:
+                replaced.close()
         else:
             end.session_lost = job.session is not None
             instance.close()

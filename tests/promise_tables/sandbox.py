@@ -30,6 +30,11 @@ PROMISES: list[tuple[str, ...]] = [
         "design, never 6",
     ),
     (
+        "sandbox:no-weaker-backend-unasked",
+        "A runner that requires a cage runs no backend outside it.",
+        "design, never 11",
+    ),
+    (
         "sandbox:calls-are-always-listed",
         "Every question a script asked is in its result with what became of it, whatever ended the script.",
         "R481",

@@ -121,3 +121,32 @@ async def test_in_process_is_named_for_what_it_is() -> None:
         "where": "host process",
         "cage": {"tier": "none", "layers": {}},
     }
+
+
+@pytest.mark.promise("sandbox:no-weaker-backend-unasked")
+@pytest.mark.parametrize(("lang", "backend"), [("python", "mine"), ("js", "quickjs")])
+async def test_a_host_that_requires_a_cage_gets_no_backend_without_one(lang: str, backend: str) -> None:
+    async with ScriptRunner(require_cage=True, backends={"mine": Mine()}) as runner:
+        with pytest.raises(SandboxUnavailable, match="outside the cage|pip install pydantic-monty"):
+            await runner.run("1", lang=lang, backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"wall_s": -1}, "wall_s is -1; it must not be negative"),
+        ({"wall_s": float("inf")}, "at most 86400"),
+        ({"wall_s": float("nan")}, "wall_s is nan"),
+        ({"output": 1 << 40}, "output is 1099511627776; at most"),
+        ({"fuel": 0}, "fuel is 0; use None"),
+    ],
+)
+def test_limits_that_can_not_be_meant_are_refused(limits: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Limits(**limits)  # type: ignore[arg-type]
+
+
+async def test_a_memory_limit_below_the_engine_itself_is_a_limit_like_any_other(runner: ScriptRunner) -> None:
+    for lang in ("js", "python"):
+        result = await runner.run("1", lang=lang, limits=Limits(memory=1 << 20))
+        assert (result.outcome, result.reason) == ("limit", "memory"), result

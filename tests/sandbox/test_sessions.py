@@ -107,3 +107,11 @@ async def test_a_snapshot_that_would_unpack_past_the_cap_is_a_limit(runner: Scri
 async def test_a_backend_without_sessions_or_snapshots_says_so(runner: ScriptRunner) -> None:
     with pytest.raises(ConfigError, match="'cpython' has no snapshots"):
         await runner.run("1", lang="python", snapshot=True)
+
+
+async def test_scripts_of_one_session_run_one_after_another(either: ScriptRunner) -> None:
+    import asyncio
+
+    await either.run("let n = 0;", session="turns")
+    results = await asyncio.gather(*(either.run("n += 1; n", session="turns") for _ in range(8)))
+    assert sorted(int(str(r.value)) for r in results) == list(range(1, 9))
