@@ -76,5 +76,15 @@ PROMISES: list[tuple[str, ...]] = [
         "A rule's secret is filled in by the broker; the tool never has it.",
         "D5",
     ),
-    ("host:media-only-when-declared", "Only a declared, untainted tool's output is read as media.", "R103, R104"),
+    (
+        "host:media-only-when-declared",
+        "Only a declared, untainted tool's output is read as media.",
+        "R103, R104",
+    ),
+    ("host:checked-before-a-process", "Input is checked before any process of the tool exists.", "R002"),
+    (
+        "host:deadline-needs-no-help",
+        "A tool is gone at its deadline with all it started, whatever it ignores.",
+        "R008",
+    ),
 ]
