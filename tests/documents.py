@@ -6,7 +6,7 @@ The first word after the fence is the language, a second one a name:
 - `toml` with `version = 1` is loaded as a configuration and kept as fumehood.toml.
 - `console` is run: lines after `$ ` are commands, the others what they print (`...` stands for anything).
 - `sh` is not run: commands for a person. It must be valid, and what it calls of ours must exist.
-- `json` must be JSON. `text`, or no language, is not looked at.
+- `json` must be JSON. `text`, `javascript`, `typescript` and no language are not looked at.
 - A block with a name (`python verify`) is run by a test of its own; here it only has to be valid.
 
 The blocks of one document share an empty folder and run in order, offline.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.tree import ROOT, files
 
-LANGUAGES = {"python", "toml", "console", "sh", "json", "text", ""}
+LANGUAGES = {"python", "toml", "console", "sh", "json", "text", "javascript", "typescript", ""}
 _FENCE = re.compile(r"^( *)```(.*)$")
 _FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)$")
 
