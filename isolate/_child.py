@@ -17,6 +17,7 @@ from typing import Any
 
 from fumehood.isolate import _bpf, _posture, _strict_json, tiers
 from fumehood.isolate._cgroups import Group, Groups
+from fumehood.isolate._figures import Figures
 from fumehood.isolate._notify import Listener
 from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._spec import CallFrame, Limits, ToolSpec
@@ -76,6 +77,7 @@ class Child:
         self.used = False
         self._pidfds: list[int] = []
         self._exit: asyncio.Future[Exit] | None = None
+        self._figures: Figures | None = None
         self._sock: socket.socket | None = None
         self._parser = FrameParser()
         self._frames: list[tuple[int, bytes]] = []
@@ -193,6 +195,8 @@ class Child:
         if wrong:
             raise SandboxUnavailable(f"a child is not caged as planned: {wrong}")
         self.layers.update(_posture.seen_levels(seen))
+        with contextlib.suppress(OSError):  # gone, or not ours to look at: then its end is waited for
+            self._figures = Figures(self.pid)
 
     async def _see_group(self) -> None:
         """The child put itself into its group before anything else; here is only looked."""
@@ -367,18 +371,8 @@ class Child:
                     os.killpg(self.pid, signal.SIGKILL)
 
     def figures(self) -> tuple[float, int] | None:
-        """CPU seconds and peak resident bytes of the living child, from /proc; None when it is gone."""
-        try:
-            with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
-            with open(f"/proc/{self.pid}/schedstat", encoding="ascii") as file:
-                own_ns = int(file.read().split()[0])
-            with open(f"/proc/{self.pid}/status", encoding="utf-8", errors="replace") as file:
-                peak = next((int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:")), 0)
-        except (OSError, ValueError, IndexError):
-            return None
-        ticks = sum(int(fields[i]) for i in (11, 12, 13, 14)) / os.sysconf("SC_CLK_TCK")
-        return max(ticks, own_ns / 1e9), peak
+        """CPU seconds and peak resident bytes of the living child; None when it is gone."""
+        return self._figures.read() if self._figures is not None else None
 
     async def ended(self) -> Exit | None:
         """Wait until every process of the tree is gone; how the child itself ended, None when the zygote died
@@ -403,6 +397,8 @@ class Child:
                     await self.ended()
         if self._listener is not None:
             self._listener.close()
+        if self._figures is not None:
+            self._figures.close()
         for fd in (*self._pidfds, self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)

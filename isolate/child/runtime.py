@@ -36,9 +36,10 @@ def serve_module(channel: Channel, path: str, tmp: str) -> None:
     channel.send({"t": "ready", "error": failure})
     while True:
         call, _ = channel.receive()
-        os.environ.clear()
-        os.environ.update(call["env"])
-        time.tzset()
+        if dict(os.environ) != call["env"]:
+            os.environ.clear()
+            os.environ.update(call["env"])
+            time.tzset()
         if function is None and call["env_late"]:
             # The module may have read a credential while it was imported; those arrive only now.
             function, failure = _load(path)

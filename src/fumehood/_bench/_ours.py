@@ -11,11 +11,11 @@ from typing import Any
 
 from fumehood._bench._measure import Base
 from fumehood._bench._work import PAYLOAD
-from fumehood.isolate import CallFrame, Doors, Ended, Isolator, Machine, ToolSpec
+from fumehood.isolate import DEFAULT_PATH, CallFrame, Doors, Ended, Isolator, Machine, ToolSpec
 from fumehood.policies.errors import HostError
 
 _POLL_S = 0.0005
-_ENV = {"PATH": "/usr/bin:/bin"}
+_ENV = {"PATH": DEFAULT_PATH}
 
 
 class NoServices:

@@ -23,14 +23,14 @@ from fumehood._bench import _plain_fork, _pools
 from fumehood._bench._measure import Base, Contestant, opened
 from fumehood._bench._model import NotRun
 from fumehood._bench._work import PAYLOAD, PAYLOAD_TEXT
-from fumehood.isolate import Machine, ToolSpec
+from fumehood.isolate import DEFAULT_PATH, Machine, ToolSpec
 from fumehood.isolate import child as cage_code
 from fumehood.isolate._plan import Filters, build_plan
 from fumehood.isolate.child.channel import encode
 from fumehood.isolate.child.frames import FrameParser
 from fumehood.policies.errors import HostError
 
-_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "SHELL": "/bin/sh"}
+_ENV = {"PATH": DEFAULT_PATH, "SHELL": "/bin/sh"}
 _RECEIVE = 1 << 18
 
 WHERE_FROM = {
@@ -197,8 +197,8 @@ class PlainFork(Base):
         )
         self._executable = machine.executable
         self._call = encode({
-            "t": "call", "call_id": "call-bench", "tool": spec.name, "input": PAYLOAD, "env": _ENV,
-            "env_late": False, "arguments": [],
+            "t": "call", "call_id": "call-bench", "tool": spec.name, "input": PAYLOAD,
+            "env": {"PATH": DEFAULT_PATH}, "env_late": False, "arguments": [],
         })  # fmt: skip
 
     async def open(self) -> None:
