@@ -2,7 +2,7 @@
 refused.
 
 A program that is missing fails its test: `apt-get install curl git nodejs npm postgresql-client redis-tools
-openssh-client openssl wget` and the development dependencies have them all.
+openssh-client openssl wget default-jdk-headless` and the development dependencies have them all.
 """
 
 from __future__ import annotations
@@ -442,3 +442,44 @@ print("echoed")
         refused = await namespace.run(sys.executable, "-c", code, "ws://quiet.example.com:8080/")
         assert "403" in refused.err
     assert call.rows[-1]["reason"] == "scheme"
+
+
+JAVA = """
+import java.net.URI; import java.net.http.*;
+public class Fetch {
+  public static void main(String[] a) throws Exception {
+    var request = HttpRequest.newBuilder(URI.create(a[0])).build();
+    var reply = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
+    System.out.println(reply.statusCode() + " " + reply.body());
+  }
+}
+"""
+
+
+async def test_a_jvm_reaches_allowed_hosts_and_shows_the_reason_elsewhere(
+    world: World, tmp_path: Path
+) -> None:
+    needed("javac")
+    needed("keytool")
+    everything(world)
+    (tmp_path / "Fetch.java").write_text(JAVA)
+    store = f"-importcert -noprompt -alias ca -file {world.trust} -keystore {tmp_path}/trust.p12"
+    for words in (["keytool", *store.split(), "-storepass", "changeit"], ["javac", "Fetch.java"]):
+        subprocess.run(words, check=True, capture_output=True, cwd=tmp_path)
+    trust = (
+        f"-Djavax.net.ssl.trustStore={tmp_path}/trust.p12",
+        "-Djavax.net.ssl.trustStorePassword=changeit",
+    )
+    async with caged(world, *POLICY, ports=PORTS) as (call, namespace):
+
+        async def get(url: str) -> str:
+            done = await namespace.run("java", *trust, "-cp", str(tmp_path), "Fetch", url, timeout=60)
+            return done.out + done.err
+
+        assert (await get("https://api.example.com/")).startswith('200 {"method": "GET"')
+        assert (await get("http://plain.example.com/")).startswith('200 {"method": "GET"')
+        assert (await get("http://inside.example.com/")).startswith(
+            '403 {"error": "EGRESS_DENIED not-public"'
+        )
+        assert "ConnectException" in await get("https://evil.test/")
+        assert "access_denied" in await get("https://inside.example.com/")
