@@ -36,9 +36,9 @@ def serve(requests: socket.socket) -> None:
             try:
                 if not requests.recv(1):
                     return
-            except ConnectionResetError:
-                return  # the zygote went with requests unread: the same end
-            _make_one(requests, own)
+                _make_one(requests, own)
+            except (ConnectionResetError, BrokenPipeError):
+                return  # the zygote went with requests unread, or before its init was made: the same end
 
 
 def _make_one(requests: socket.socket, own: int) -> None:
