@@ -36,7 +36,7 @@ DEEP = "let a = []; for (let i = 0; i < 100000; i++) a = [a];"
 ATTACKS = (
     # --- time ---
     Attack("an endless loop", "while (true);", (TIMEOUT,)),
-    Attack("an endless loop under fuel", "while (true);", (("limit", "cpu"),), limits={"fuel": 50_000_000, "wall_s": 5.0}),
+    Attack("an endless loop under fuel", "while (true);", (("limit", "cpu"),), limits={"fuel": 50_000_000}),
     Attack("a regular expression that backtracks", '/^(a+)+$/.test("a".repeat(40) + "!")', (TIMEOUT,)),
     Attack("a built-in that loops in C", "Array.prototype.indexOf.call({ length: 4294967295 }, 99)", (TIMEOUT,)),
     Attack("sorting four billion holes", "const a = []; a.length = 4294967295; a.sort()", (TIMEOUT, MEMORY)),
@@ -75,15 +75,15 @@ ATTACKS = (
     Attack("recursion through replace", "(function f() { 'a'.replace(/a/, f) })()", (THROWN, STACK)),
     Attack("a million brackets to parse as JSON", "JSON.parse('['.repeat(1e6))", (STACK, THROWN)),
     Attack("a hundred thousand brackets to parse as code", "eval('('.repeat(1e5))", (STACK, THROWN)),
-    Attack("a deep array to print as JSON", DEEP + " JSON.stringify(a)", (STACK, THROWN, TIMEOUT)),
-    Attack("a deep array as the result", DEEP + " a", (STACK, THROWN, TIMEOUT)),
+    Attack("a deep array to print as JSON", DEEP + " JSON.stringify(a)", (STACK, THROWN)),
+    Attack("a deep array as the result", DEEP + " a", (STACK, THROWN)),
     Attack("a deep regular expression", "new RegExp('('.repeat(1e5) + ')'.repeat(1e5))", (STACK, THROWN)),
     Attack("a promise chain a million long", "let p = Promise.resolve(1); for (let i = 0; i < 1e6; i++) p = p.then((x) => x); await p", (OK, MEMORY, TIMEOUT), value=1),
     # --- the bridge ---
     Attack("output without end", "for (;;) console.log('x'.repeat(1000))", (OUTPUT,)),
-    Attack("one line of thirty megabytes", "console.log('x'.repeat(3e7))", (OUTPUT, TIMEOUT, MEMORY)),
+    Attack("one line of thirty megabytes", "console.log('x'.repeat(3e7))", (OUTPUT, MEMORY)),
     Attack("a value past the cap", "'x'.repeat(3e6)", (OUTPUT,)),
-    Attack("an argument past the cap", "await tools.echo({ x: 'y'.repeat(2e7) })", (("limit", "bridge-bytes"), MEMORY, TIMEOUT), limits={"bridge_bytes": 1 << 20, "wall_s": 3.0}),
+    Attack("an argument past the cap", "await tools.echo({ x: 'y'.repeat(2e7) })", (("limit", "bridge-bytes"), MEMORY), limits={"bridge_bytes": 1 << 20}),
     Attack("answers past the cap", "for (;;) await tools.big({ size: 500000 })", (("limit", "bridge-bytes"),), limits={"bridge_bytes": 2 << 20}),
     Attack("tool calls without end", "for (;;) await tools.echo()", (("limit", "tool-calls"),), limits={"tool_calls": 50}),
     Attack("questions all at once", "await Promise.all(Array.from({ length: 400 }, () => tools.never()))", (("limit", "pending"),)),
