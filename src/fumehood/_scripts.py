@@ -52,7 +52,10 @@ class Scripts:
             from fumehood._workers import CagedLauncher
             from fumehood.sandbox import ScriptRunner
 
-            self._runner = ScriptRunner(launcher=CagedLauncher(self._host.isolator))
+            self._runner = ScriptRunner(
+                launcher=CagedLauncher(self._host.isolator),
+                require_cage=self._host.config.host.require_tier != "any",
+            )
         return self._runner
 
     async def eval(
