@@ -24,7 +24,7 @@ fi
 echo "installing the project into .venv"
 pip=(.venv/bin/python -m pip --quiet --disable-pip-version-check --no-input)
 if [[ $level == run ]]; then
-    "${pip[@]}" install --editable .
+    "${pip[@]}" install --editable '.[sandbox]'
 else
     "${pip[@]}" install --upgrade 'pip>=25.1' # for --group; a Debian venv starts with an older one
     "${pip[@]}" install --editable '.[all]' --group dev

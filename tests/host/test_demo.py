@@ -41,6 +41,9 @@ LINES = [
     ("A tool that lies about itself", "in its result", "not believed"),
     ("A tool that lies about itself", "in its frames", "killed"),
     ("A tool that lies about itself", "in what it returns", "refused"),
+    ("A script a model wrote", "three calls in one", "done"),
+    ("A script a model wrote", "a tool not granted", "refused"),
+    ("A script a model wrote", "an endless script", "killed"),
 ]
 
 

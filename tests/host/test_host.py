@@ -220,7 +220,7 @@ async def test_cancelling_a_call_ends_its_processes(make: Make) -> None:
 
 @pytest.mark.requirement("R103")
 @pytest.mark.promise("host:media-only-when-declared")
-async def test_media_is_read_only_from_a_tool_that_was_declared_to_return_it_and_untainted(make: Make) -> None:
+async def test_media_is_read_only_from_a_declared_tool_and_while_untainted(make: Make) -> None:
     source = (
         "import base64\nPNG = base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
         "YPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==')\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import importlib.util
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -20,6 +21,7 @@ from fumehood._demo.world import METRICS, PUBLIC, VAULT, World
 from fumehood._host import Host
 from fumehood._result import CallResult
 from fumehood.policies.errors import FumehoodError
+from fumehood.sandbox import Limits
 
 Told = tuple[str, str, bool]
 
@@ -61,6 +63,11 @@ class Tour:
         self.calls.append(Call(what, result))
         return result
 
+    async def eval(self, what: str, script: str, **options: Any) -> CallResult:
+        result = await self.host.eval(script, execution_id="demo", principal="you", **options)
+        self.calls.append(Call(what, result))
+        return result
+
 
 async def take_tour(tour: Tour) -> AsyncGenerator[Line, None]:
     """Every call in order; each line as soon as it is known."""
@@ -69,6 +76,7 @@ async def take_tour(tour: Tour) -> AsyncGenerator[Line, None]:
         ("A hostile tool", _hostile),
         ("A name server that lies", _lying_names),
         ("A tool that lies about itself", _liar),
+        ("A script a model wrote", _script),
     ):
         async for what, (verdict, why, held) in part(tour):
             line = Line(section, what, verdict, why, held)
@@ -320,6 +328,31 @@ async def _liar(tour: Tour) -> AsyncIterator[tuple[str, Told]]:
     held = result.outcome == "tool_error"
     text = f"tool_error: {(result.error or {}).get('type')}, a set is no JSON"
     yield "in what it returns", ("refused", text if held else _unexpected(result), held)
+
+
+# -- scripts -------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+const samples = [];
+for (let i = 0; i < 3; i++) samples.push(await tool("metrics", input));
+return { calls: samples.length, busiest: samples[0].busiest.host };
+"""
+
+
+async def _script(tour: Tour) -> AsyncIterator[tuple[str, Told]]:
+    if importlib.util.find_spec("wasmtime") is None:
+        return  # the extra "sandbox" is not installed, and `Host.eval` would say so
+    url = {"url": tour.world.metrics_url}
+    result = await tour.eval("script", SCRIPT, tools=["metrics"], input=url)
+    held = result.outcome == "ok" and result.value == {"calls": 3, "busiest": "web-2"}
+    why = "in WASM, in a caged worker: three calls of the tool it was granted, one small value"
+    yield "three calls in one", ("done", why if held else _unexpected(result), held)
+    result = await tour.eval("a tool not granted", "return await tool('chart', input)", tools=["metrics"])
+    held = result.outcome == "tool_error" and "chart" in str((result.error or {}).get("message"))
+    why = "chart is configured, but this script was not given it"
+    yield "a tool not granted", ("refused", why if held else _unexpected(result), held)
+    result = await tour.eval("endless script", "for (;;) {}", limits=Limits(wall_s=0.5))
+    yield "an endless script", _stopped(result)
 
 
 def _unexpected(result: CallResult) -> str:
