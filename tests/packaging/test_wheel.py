@@ -110,7 +110,7 @@ def test_a_call_runs_from_the_wheel_without_the_checkout(wheel_python: Path, tmp
 
 def test_the_demo_of_the_wheel_runs_without_the_checkout(wheel_python: Path) -> None:
     """Its configuration and its tools are data files of the wheel; it checks each outcome by itself."""
-    demo = [wheel_python.with_name("fumehood"), "--format", "json", "demo"]
+    demo = [str(wheel_python.with_name("fumehood")), "--format", "json", "demo"]
     done = subprocess.run(demo, cwd="/", capture_output=True, text=True, timeout=120)
     shown = json.loads(done.stdout)
     # One tool uses httpx inside its cage, where the dependencies that this environment borrows are not shown.
