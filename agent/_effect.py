@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from fumehood.agent._capabilities import assert_request_supported
 from fumehood.agent._errors import AgentLoopConfigError, MessageStructureError, ProviderError
 from fumehood.agent._guard import MAX_INLINE_BYTES, MAX_INLINE_TOTAL_BYTES, guard_request
+from fumehood.agent._guard_checks import first_fault
 from fumehood.agent._parts import Capabilities, Request, strip_framework_fields
 from fumehood.agent._reasoning import ReasoningOptions, capture_reasoning, captured_event, carry_reasoning
 from fumehood.agent._resolve import ContentResolver, ResolveContext, resolve_request_content
@@ -139,8 +140,7 @@ def parse_request(request: Request | Mapping[str, Any]) -> Request:
             guard_request(request, max_inline_bytes=None, max_inline_total_bytes=None)
         )
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise MessageStructureError(".".join(map(str, first["loc"])), first["msg"]) from error
+        raise MessageStructureError(*first_fault(error)) from error
 
 
 async def _call(settings: _Settings, request: Request, context: EffectContext) -> Any:

@@ -30,9 +30,12 @@ own (R038).
 _ANGLES: Final = (
     "\uff1c\uff1e\ufe64\ufe65\u2039\u203a\u27e8\u27e9\u2329\u232a\u3008\u3009\u300a\u300b\u00ab\u00bb"
     "\u276c\u276d\u276e\u276f\u2770\u2771\u29fc\u29fd\u02c2\u02c3\u1438\u1433\u226e\u226f"
+    "\ufe3d\ufe3e\ufe3f\ufe40\u27ea\u27eb\u2991\u2992\u226a\u226b\u22d8\u22d9\u22d6\u22d7\u16b2"
+    "\U0001d236\U0001d237\U00016f3f\U000e003c\U000e003e"
 )
-"""Characters that are, fold to, or look like an angle bracket. Most are rare enough that an entity
-costs a reader nothing.
+"""Characters that are, fold to, or look like an angle bracket (Unicode's confusables, the vertical forms),
+and the two invisible tag characters that spell one to a model. Most are rare enough that an entity costs a
+reader nothing.
 """
 
 # Possessive, or a "<" before a megabyte of blanks would be tried again for each of them.

@@ -131,6 +131,8 @@ class _Walk:
                 None if body["system"] is None else plain_text(body["system"], "system", "the system prompt")
             )
         messages = body.get("messages")
+        if is_tainted(messages):
+            raise UntrustedContentError("messages", "a tainted list of messages; taint their contents")
         if not isinstance(messages, (list, tuple)):
             raise MessageStructureError("messages", "is missing or not a list")
         # Media first: a text can only be compared with the media of the whole request once all of it is
@@ -216,6 +218,7 @@ class _Walk:
             case "opaque":
                 plain_text(body["provider"], f"{path}.provider", "a provider's name")
                 refuse_taint_below(body["block"], f"{path}.block", "a provider's own block")
+                json_object(body["block"], f"{path}.block", "a provider's own block")
                 return dict(body)
             case _:
                 return self._media(body, kind, path)
@@ -227,8 +230,10 @@ class _Walk:
         if body.get("signature") is not None:
             plain_text(body["signature"], f"{path}.signature", "a call's signature")
         if body.get("provider_meta") is not None:
-            json_object(body["provider_meta"], f"{path}.provider_meta", "provider_meta")
             refuse_taint_below(body["provider_meta"], f"{path}.provider_meta", "a call's provider_meta")
+            metas = json_object(body["provider_meta"], f"{path}.provider_meta", "provider_meta")
+            for vendor, meta in metas.items():
+                json_object(meta, f"{path}.provider_meta.{vendor}", "what one provider wants back")
         self._open[id_] = self._open.get(id_, 0) + 1
         return dict(body)
 
@@ -244,6 +249,8 @@ class _Walk:
         if error is not None and not isinstance(error, bool):
             raise MessageStructureError(f"{path}.is_error", f"{shown(error)} is not true or false")
         retention = body.get("retention")
+        if is_tainted(retention):
+            raise UntrustedContentError(f"{path}.retention", "tainted; retention is the operator's to say")
         if retention is not None and retention not in ("none", "requery", "durable"):
             raise MessageStructureError(
                 f"{path}.retention", f"{shown(retention)} is not none, requery or durable"
@@ -317,6 +324,10 @@ class _Walk:
                 f"{path}.source", "tainted; who sends media may not choose which bytes they are"
             )
         source = json_object(source, f"{path}.source", "a source")
+        if is_tainted(source.get("kind")):
+            raise UntrustedContentError(
+                f"{path}.source.kind", "tainted; the kind of source is the application's to say"
+            )
         if source.get("kind") == "ref":
             self._ref(source, path, untrusted is not None)
         elif source.get("kind") == "data":

@@ -17,7 +17,7 @@ from fumehood.agent._canonical import clean_text
 from fumehood.agent._errors import MessageStructureError, UntrustedContentError
 from fumehood.agent._fence import fence
 from fumehood.agent._parts import FRAMEWORK_FIELDS, MAX_SAFE_INTEGER, Message
-from fumehood.agent._taint import TAINT_KEY, is_tainted, join_origins, origin_of, without_taint
+from fumehood.agent._taint import TAINT_KEY, is_tainted, join_origins, origin_of, taint_origins, without_taint
 
 MAX_TAINT_NODES: Final = 100_000
 """An input with this many nodes or more is refused unread (R048). Every value counts, containers
@@ -36,6 +36,8 @@ def json_object(value: object, path: str, what: str) -> Mapping[str, Any]:
 def known_fields(body: Mapping[str, Any], known: frozenset[str], path: str, what: str) -> None:
     if body.keys() <= known:
         return
+    if TAINT_KEY in body:
+        raise UntrustedContentError(path, f"{what} is tainted (from {origin_of(body)})")
     for key in body:
         if key not in known:
             raise MessageStructureError(
@@ -215,9 +217,34 @@ def check_framework_fields(body: Mapping[str, Any], path: str) -> None:
     try:
         Message.model_validate({"role": "user", "content": "", **fields})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise MessageStructureError(f"{path}.{where}", first["msg"]) from error
+        where, why = first_fault(error)
+        if taint_origins({name: value for name, value in fields.items() if name != "replay"}):
+            raise UntrustedContentError(
+                f"{path}.{where}", "tainted; these fields are the framework's own"
+            ) from error
+        raise MessageStructureError(f"{path}.{where}", why) from error
+    # The one field without a shape. A mark in it is harmless, because it never reaches a wire; what no JSON
+    # can hold is not.
+    _refuse_non_json(fields.get("replay"), f"{path}.replay")
+
+
+def first_fault(error: ValidationError) -> tuple[str, str]:
+    """Where and why a model refused, the path as contract.md section 6 writes it."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]]
+    return "".join(steps).removeprefix("."), first["msg"]
+
+
+def _refuse_non_json(root: object, path: str) -> None:
+    stack = [root]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            stack.extend(value)
+        elif isinstance(value, float) and value - value != 0.0:
+            raise MessageStructureError(path, f"holds {value}, which JSON has no number for")
 
 
 def inline_data(messages: list[object] | tuple[object, ...]) -> Iterator[str]:

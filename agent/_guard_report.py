@@ -17,6 +17,7 @@ from fumehood.agent._capabilities import assert_request_supported
 from fumehood.agent._effect import parse_request
 from fumehood.agent._errors import GuardError, MessageStructureError
 from fumehood.agent._guard import guard_request
+from fumehood.agent._guard_checks import first_fault
 from fumehood.agent._parts import Capabilities, Request
 from fumehood.agent._resolve import ContentResolver, ResolveContext, resolve_request_content
 from fumehood.agent.providers import (
@@ -26,6 +27,7 @@ from fumehood.agent.providers import (
     OpenAIResponsesProvider,
 )
 from fumehood.agent.providers._base import HttpProvider
+from fumehood.agent.providers._wire import wire_bytes
 from fumehood.policies.errors import ConfigError
 
 PROVIDERS: Final[Mapping[str, tuple[Callable[..., HttpProvider], str]]] = {
@@ -65,8 +67,7 @@ def _assert_supported(guarded: dict[str, Any]) -> None:
     try:
         read = Request.model_validate(guarded)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise MessageStructureError(".".join(map(str, first["loc"])), first["msg"]) from error
+        raise MessageStructureError(*first_fault(error)) from error
     assert_request_supported(read, read.capabilities)
 
 
@@ -86,7 +87,9 @@ async def render_report(
         assert_request_supported(asked, made.capabilities, can_resolve=resolver is not None)
         context = ResolveContext("guard-render", principal="operator")
         resolved = await resolve_request_content(asked, resolver, context)
-        return made.render(resolved)
+        body = made.render(resolved)
+        wire_bytes(body)  # what cannot be written is refused here as it would be before sending
+        return body
     except GuardError as error:
         return error.as_dict()
 

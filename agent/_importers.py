@@ -64,6 +64,10 @@ def _read(shape: str, entries: Iterable[Any], convert: Any) -> tuple[Message, ..
     for index, entry in enumerate(entries):
         try:
             made.append(convert(entry))
+        except MessageStructureError as error:
+            place = f"messages[{index}]" + (f".{error.path}" if error.path else "")
+            why = str(error.args[0]).removeprefix(f"{error.path}: ")
+            raise MessageStructureError(place, why, hint=error.hint) from error
         except (KeyError, TypeError, AttributeError, ValidationError) as error:
             what = (
                 f"{type(error).__name__}: {error}"
@@ -105,7 +109,11 @@ def _loopctl_part(part: Json, provider: str) -> Part:
             return recorded_reasoning(part["text"], part.get("signature"), provider)
         case "tool_result":
             output = part["output"]
-            content = output if isinstance(output, str) else tuple(_loopctl_output(item) for item in output)
+            content = (
+                output
+                if isinstance(output, str) or is_tainted(output)
+                else tuple(_loopctl_output(item) for item in output)
+            )
             return ToolResultPart(
                 tool_use_id=part["call_id"],
                 name=part.get("name", ""),

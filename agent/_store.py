@@ -265,8 +265,8 @@ class ContentStore:
                         "DELETE FROM owners WHERE address = ? AND owner = ?", (address, clean_text(owner))
                     )
                     query = (
-                        "DELETE FROM objects WHERE address = ? AND address NOT IN (SELECT address "
-                        "FROM owners)"
+                        "DELETE FROM objects WHERE address = ? AND NOT EXISTS "
+                        "(SELECT 1 FROM owners WHERE owners.address = objects.address)"
                     )
                     if index.execute(query, (address,)).rowcount:
                         erased.append(address)

@@ -70,14 +70,14 @@ def sweep_unpinned_content(
 
 
 def _addresses(value: object) -> Iterator[str]:
-    """Every address that a value cites, at any depth: any string of that form, whatever field holds
-    it. Too many pins beat one too few.
+    """Every address that a value cites, at any depth: alone in a string or inside a longer text
+    such as a result's JSON, whatever field holds it. Too many pins beat one too few.
     """
     stack = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, str):
-            if item.startswith("sha256:"):
+            if "sha256:" in item:
                 yield from ADDRESS.findall(item)
         elif isinstance(item, dict):
             stack.extend(item.values())

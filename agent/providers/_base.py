@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from fumehood.agent._capabilities import Table, assert_request_supported, capabilities_of
 from fumehood.agent._errors import ProviderError
 from fumehood.agent._guard import guard_request
-from fumehood.agent._parts import Capabilities, Message, ReasoningPart, Request, strip_framework_fields
+from fumehood.agent._parts import Capabilities, Part, ReasoningPart, Request, strip_framework_fields
 from fumehood.agent._response import Response
 from fumehood.agent.providers._sse import SseEvent, SseParser
 from fumehood.agent.providers._types import Chunk, HttpRequest, ModelHttp
@@ -204,18 +204,25 @@ def _with_resolved_reasoning(guarded: Request, original: Request) -> Request:
     A caller could only write there what the model itself is about to read as its own words, and the vendor's
     signature refuses a forgery.
     """
-    messages = [_thoughts_back(*pair) for pair in zip(guarded.messages, original.messages, strict=True)]
+    messages = []
+    whole = True
+    for after, before in zip(guarded.messages, original.messages, strict=True):
+        old = parts_of(before)
+        if not any(isinstance(part, ReasoningPart) for part in old):
+            messages.append(after)
+            continue
+        made: list[Part] = []
+        for now, was in zip(parts_of(after), old, strict=True):
+            if not isinstance(was, ReasoningPart):
+                made.append(now)
+                continue
+            # Without its text such a part would go out as a block the vendor never signed: it goes, with all
+            # after it (R366, R379).
+            whole = whole and not (was.text is None and (was.omitted or was.digest or was.text_ref))
+            if whole:
+                made.append(was)
+        messages.append(after.model_copy(update={"content": tuple(made)}))
     return guarded.model_copy(update={"messages": tuple(messages)})
-
-
-def _thoughts_back(after: Message, before: Message) -> Message:
-    old = parts_of(before)
-    if not any(isinstance(part, ReasoningPart) for part in old):
-        return after
-    pairs = zip(parts_of(after), old, strict=True)
-    return after.model_copy(
-        update={"content": tuple(was if isinstance(was, ReasoningPart) else now for now, was in pairs)}
-    )
 
 
 def _error_text(raw: bytes) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -101,7 +102,8 @@ def wire_request(request: Request) -> Request:
     A result without its call's name gets it (R171).
     """
     seen: set[str] = set()
-    open_calls: dict[str, list[ToolUsePart]] = {}
+    open_calls: dict[str, deque[ToolUsePart]] = {}
+    order: dict[str, int] = {}
     failed: set[str] = set()
     messages = []
     for at, message in enumerate(request.messages):
@@ -113,7 +115,8 @@ def wire_request(request: Request) -> Request:
                 wire_id = part.id if part.id and part.id not in seen else f"call_{at}_{index}"
                 seen.add(wire_id)
                 call = part if wire_id == part.id else part.model_copy(update={"id": wire_id})
-                open_calls.setdefault(part.id, []).append(call)
+                open_calls.setdefault(part.id, deque()).append(call)
+                order[wire_id] = len(order)
                 new = call
                 if (reason := failure_of(part.input)) is not None:
                     failed.add(wire_id)
@@ -125,15 +128,20 @@ def wire_request(request: Request) -> Request:
             elif isinstance(part, ToolResultPart):
                 waiting = open_calls.get(part.tool_use_id)
                 if waiting:
-                    call = waiting.pop(0)
+                    call = waiting.popleft()
                     new = part.model_copy(update={"tool_use_id": call.id, "name": part.name or call.name})
                     if call.id in failed:
                         new = TextPart(text=result_text(part))
             changed = changed or new is not part
             made.append(new)
         if changed and message.role == "user":
-            # Vendors want results first; a result that became text must not stand between two others.
-            made.sort(key=lambda item: not isinstance(item, ToolResultPart))
+            # Vendors want results first, and those that pair by position want them in the order of the calls,
+            # however they arrived (A20); a result that became text must not stand between two others.
+            made.sort(
+                key=lambda item: (
+                    order.get(item.tool_use_id, -1) if isinstance(item, ToolResultPart) else len(order)
+                )
+            )
         messages.append(message.model_copy(update={"content": tuple(made)}) if changed else message)
     return request.model_copy(update={"messages": tuple(messages)})
 
@@ -239,6 +247,18 @@ def system_text(request: Request) -> str | None:
             )
     joined = "\n\n".join(text for text in texts if text)
     return joined or None
+
+
+def arguments_text(value: object) -> str:
+    """A call's input as JSON text inside a body. Raises: MessageStructureError for what a text cannot hold,
+    such as an input nested deeper than the encoder goes.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MessageStructureError(
+            "", f"a call's input cannot be written as JSON ({type(error).__name__}: {error})"
+        ) from error
 
 
 def object_input(value: object) -> dict[str, Any]:

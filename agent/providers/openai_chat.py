@@ -32,6 +32,7 @@ from fumehood.agent.providers._sse import SseEvent
 from fumehood.agent.providers._types import Chunk, ToolDelta
 from fumehood.agent.providers._wire import (
     WireNames,
+    arguments_text,
     bracketed,
     media_data,
     moved_media,
@@ -123,6 +124,8 @@ class OpenAIChatProvider(HttpProvider):
                     call["id"], names.from_wire(call["function"]["name"]), value, arguments_failure=failure
                 )
             )
+        if stop == "end_turn" and calls:
+            stop = "tool_use"  # compatible servers say "stop" after calls as well
         return response_of(blocks, stop, _usage(body.get("usage") or {}))
 
     def decoder(self, names: WireNames) -> StreamDecoder:
@@ -159,7 +162,8 @@ def _messages(message: Message, names: WireNames) -> list[dict[str, Any]]:
         elif isinstance(part, (TextPart, ImagePart, AudioPart, FilePart)):
             rest.extend(item for piece in _bracketed(part) for item in _content(piece))
     content = [*moved, *rest]
-    return [*answers, *([{"role": "user", "content": content}] if content or not answers else [])]
+    # Silence has no form on this wire: an empty list is refused (R084).
+    return [*answers, *([{"role": "user", "content": content}] if content else [])]
 
 
 def _assistant(message: Message, names: WireNames) -> dict[str, Any]:
@@ -172,7 +176,7 @@ def _assistant(message: Message, names: WireNames) -> dict[str, Any]:
             meta = (part.provider_meta or {}).get("openai", {})
             function = {
                 "name": names.to_wire(part.name),
-                "arguments": json.dumps(part.input, ensure_ascii=False),
+                "arguments": arguments_text(part.input),
             }
             calls.append({"id": part.id, "type": "function", "function": function, **meta})
         elif isinstance(part, OpaquePart) and part.provider == "openai":

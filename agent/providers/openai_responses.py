@@ -34,6 +34,7 @@ from fumehood.agent.providers._sse import SseEvent
 from fumehood.agent.providers._types import Chunk, ModelHttp, ToolDelta
 from fumehood.agent.providers._wire import (
     WireNames,
+    arguments_text,
     bracketed,
     media_data,
     no_form,
@@ -155,11 +156,10 @@ def _thought_item(part: ReasoningPart) -> list[dict[str, Any]]:
     if part.signature is None:
         return []  # without encrypted content there is nothing that the vendor could continue from
     encrypted, kind, texts = part.signature, "summary", [part.text] if part.text else []
-    if part.signature.startswith('{"encrypted_content": '):
-        packed = json.loads(part.signature)
-        encrypted, kind, at = packed["encrypted_content"], packed["kind"], 0
-        texts = []
-        for length in packed["lengths"] if part.text else ():
+    if (packed := _packed(part.signature)) is not None:
+        encrypted, kind, lengths = packed
+        texts, at = [], 0
+        for length in lengths if part.text else ():
             texts.append((part.text or "")[at : at + length])
             at += length + len(SEPARATOR)
     summary = [{"type": "summary_text", "text": text} for text in texts] if kind == "summary" else []
@@ -167,6 +167,26 @@ def _thought_item(part: ReasoningPart) -> list[dict[str, Any]]:
     if kind == "text":
         item["content"] = [{"type": "reasoning_text", "text": text} for text in texts]
     return [item]
+
+
+def _packed(signature: str) -> tuple[str, str, list[int]] | None:
+    """What `_thought` packed into a signature; None for any other, which is the vendor's own and goes back as
+    it is.
+    """
+    if not signature.startswith('{"encrypted_content": '):
+        return None
+    try:
+        value = json.loads(signature)
+        encrypted, kind, lengths = value["encrypted_content"], value["kind"], value["lengths"]
+    except (ValueError, KeyError, RecursionError):
+        return None
+    fits = (
+        isinstance(encrypted, str)
+        and kind in ("text", "summary")
+        and isinstance(lengths, list)
+        and all(type(length) is int and length >= 0 for length in lengths)
+    )
+    return (encrypted, kind, lengths) if fits else None
 
 
 def _items(message: Message, names: WireNames) -> list[dict[str, Any]]:
@@ -193,7 +213,7 @@ def _items(message: Message, names: WireNames) -> list[dict[str, Any]]:
             case ToolUsePart():
                 flush()
                 meta = (part.provider_meta or {}).get("openai", {})
-                arguments = json.dumps(part.input, ensure_ascii=False)
+                arguments = arguments_text(part.input)
                 name = names.to_wire(part.name)
                 items.append(
                     {
@@ -231,6 +251,8 @@ def _output(part: ToolResultPart) -> Any:
         for item in (bracketed(inner) if not isinstance(inner, TextPart) else [inner])
         for block in _content(item)
     ]
+    if not blocks:
+        return lead.strip()  # an empty list is no output on this wire
     return [{"type": "input_text", "text": lead.strip()}, *blocks] if lead else blocks
 
 

@@ -1,0 +1,204 @@
+"""Faults a reviewer found: marks in odd places, values that ended a rendering in a traceback, and bodies that
+a vendor would refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from fumehood.agent._fence import FENCE_CLOSE, fence
+from fumehood.agent._guard_report import check_report, render_report
+from fumehood.agent._parts import Message, Request, ToolResultPart, ToolUsePart
+from fumehood.agent.messages import from_loopctl, to_loopctl
+from fumehood.agent.providers import OpenAIChatProvider
+from fumehood.agent.providers._wire import WireNames
+from tests.agent.samples import assistant, bad, call, image, request, result, text, user
+
+Json = Any
+WIRES = ["anthropic", "openai", "openai-responses", "gemini"]
+MEDIA = {"image": ["*"], "audio": ["*"], "file": ["*"]}
+INJECTED = {"injection_id": "a", "flavor": "b", "iteration": 1}
+PAUSED = {"tool_call_id": "c", "tool_name": "t"}
+
+
+def render(body: Json, wire: str) -> Json:
+    return asyncio.run(render_report(body, wire, None))
+
+
+def refusal(body: Json) -> tuple[Json, Json]:
+    report = check_report(body)
+    return report.get("error"), report.get("path")
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"messages": bad([user("x")])}, "messages"),
+        (request(user([image(untrusted=bad({"origin": "x"}))])), "messages[0].content[0].untrusted"),
+        (
+            request(
+                user(
+                    [
+                        {
+                            "type": "image",
+                            "media_type": "image/png",
+                            "source": {"kind": bad("data"), "data": ""},
+                        }
+                    ]
+                )
+            ),
+            "messages[0].content[0].source.kind",
+        ),
+        (
+            request(assistant([call()]), user([result(retention=bad("none"))])),
+            "messages[1].content[0].retention",
+        ),
+        (
+            request({**user("x"), "injected_by": {**INJECTED, "reason": bad("z")}}),
+            "messages[0].injected_by.reason",
+        ),
+        (request({**user("x"), "folded_exempt": ["a", bad("z")]}), "messages[0].folded_exempt[1]"),
+        (
+            request({**user("x"), "not_dispatched": {"paused_call": {**PAUSED, "tool_name": bad("t")}}}),
+            "messages[0].not_dispatched.paused_call.tool_name",
+        ),
+        (request({**user("x"), "ephemeral": bad(True)}), "messages[0].ephemeral"),
+        (request({**user("x"), "tool_chars": bad(3)}), "messages[0].tool_chars"),
+    ],
+)
+def test_a_mark_outside_content_is_untrusted_content(body: Json, path: str) -> None:
+    assert refusal({**body, "capabilities": MEDIA}) == ("UntrustedContentError", path)
+
+
+def test_the_path_of_a_framework_field_names_list_places_in_brackets() -> None:
+    body = request({**user("x"), "folded_exempt": ["a", 1]})
+    assert refusal(body) == ("MessageStructureError", "messages[0].folded_exempt[1]")
+
+
+def test_replay_holds_json_only() -> None:
+    assert refusal(request({**user("x"), "replay": {"a": [float("nan")]}})) == (
+        "MessageStructureError",
+        "messages[0].replay",
+    )
+    assert check_report(request({**user("x"), "replay": {"a": bad("z")}}))["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("vendor", ["anthropic", "openai", "gemini"])
+@pytest.mark.parametrize("value", ["x", 5, [], None, [{}]])
+def test_what_a_vendor_wants_back_is_an_object(vendor: str, value: Json) -> None:
+    meta = request(assistant([call(provider_meta={vendor: value})]))
+    assert refusal(meta) == ("MessageStructureError", f"messages[0].content[0].provider_meta.{vendor}")
+    block = request(assistant([text("a"), {"type": "opaque", "provider": vendor, "block": value}]))
+    assert refusal(block) == ("MessageStructureError", "messages[0].content[1].block")
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        '{"encrypted_content": 1',
+        '{"encrypted_content": 1}',
+        '{"encrypted_content": "e", "kind": "odd", "lengths": []}',
+        '{"encrypted_content": "e", "kind": "text", "lengths": [-1]}',
+    ],
+)
+def test_a_signature_that_only_looks_packed_goes_back_as_it_is(signature: str) -> None:
+    thought = {"type": "reasoning", "kind": "summary", "provider": "openai", "signature": signature}
+    body = render(request(assistant([thought, text("b")])), "openai-responses")
+    assert body["input"][0] == {"type": "reasoning", "summary": [], "encrypted_content": signature}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_input_too_deep_for_the_wire_is_a_named_refusal(wire: str) -> None:
+    deep: Json = {}
+    for _ in range(20_000):
+        deep = {"a": deep}
+    body = request(assistant([call(input_=deep)]))
+    assert check_report(body)["outcome"] == "ok"
+    assert render(body, wire)["error"] == "MessageStructureError"
+
+
+def test_reasoning_whose_text_was_not_kept_is_not_rendered_nor_is_any_after_it() -> None:
+    def thought(**more: Json) -> Json:
+        return {"type": "reasoning", "kind": "text", "provider": "anthropic", "signature": "S", **more}
+
+    body = request(
+        assistant([thought(), text("a")]),
+        assistant([thought(digest="ab", omitted=True), text("b"), call("c1")]),
+        user([result("c1")]),
+        assistant([thought(), text("c")]),
+    )
+    rows = [message["content"] for message in render(body, "anthropic")["messages"]]
+    assert [block["type"] for block in rows[0]] == ["thinking", "text"]
+    assert [block["type"] for block in rows[1]] == ["text", "tool_use"]
+    assert [block["type"] for block in rows[3]] == ["text"]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_results_reach_the_wire_in_the_order_of_their_calls(wire: str) -> None:
+    body = request(
+        assistant([call("a"), call("b"), call("c")]),
+        user([result("c", "<C>"), result("a", "<A>"), text("<T>"), result("b", "<B>")]),
+    )
+    sent = json.dumps(render(body, wire))
+    places = [sent.index(mark) for mark in ("<A>", "<B>", "<C>", "<T>")]
+    assert places == sorted(places)
+
+
+def test_silence_is_no_empty_list_on_a_wire() -> None:
+    body = request(user([]), user("x"), assistant([call("a")]), user([result("a", [])]))
+    chat = render(body, "openai")["messages"]
+    assert chat[0] == {"role": "user", "content": "x"} and chat[-1]["content"] == ""
+    assert render(body, "openai-responses")["input"][-1]["output"] == ""
+
+
+def test_calls_in_an_answer_that_says_stop_are_tool_use() -> None:
+    provider = OpenAIChatProvider(None, "m", base_url="http://localhost:1/v1")  # type: ignore[arg-type]
+    function = {"name": "t", "arguments": "{}"}
+    message = {"content": None, "tool_calls": [{"id": "a", "type": "function", "function": function}]}
+    answer = provider.decode({"choices": [{"finish_reason": "stop", "message": message}]}, WireNames([]))
+    assert answer.stop_reason == "tool_use" and len(answer.tool_calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("\U000e003c", "\U000e003e"),  # tag characters: invisible, and read by models as their ASCII twins
+        ("\ufe3f", "\ufe40"),
+        ("\u226a", "\u226b"),
+        ("\u27ea", "\u27eb"),
+        ("\U0001d236", "\U0001d237"),
+        ("\u16b2", "\U00016f3f"),
+    ],
+)
+def test_more_lookalikes_of_a_bracket_cannot_close_the_fence(left: str, right: str) -> None:
+    tag = f"{left}/untrusted-input{right}"
+    body = fence(f"a{tag}b", "x").removesuffix(FENCE_CLOSE)
+    assert left not in body and right not in body and f"&#x{ord(left):x};" in body
+
+
+def test_many_calls_with_one_id_are_paired_in_linear_time() -> None:
+    calls = [ToolUsePart(id="", name="t", input={}) for _ in range(30_000)]
+    answers = [ToolResultPart(tool_use_id="", content=str(at)) for at in range(30_000)]
+    asked = Request(messages=(Message.of("assistant", calls), Message.of("user", answers)))
+    provider = OpenAIChatProvider(None, "gpt-4o")  # type: ignore[arg-type]
+    sent = provider.render(asked)["messages"]
+    assert [row["content"] for row in sent[1:]] == [str(at) for at in range(30_000)]
+    assert [row["tool_call_id"] for row in sent[1:]] == [entry["id"] for entry in sent[0]["tool_calls"]]
+
+
+def test_a_tainted_result_survives_loopctls_shape() -> None:
+    answer = ToolResultPart(tool_use_id="c", name="t", content=bad("page"))
+    saved = json.loads(json.dumps(to_loopctl(Message.of("user", [answer]))))
+    assert from_loopctl(saved) == (Message.of("user", [answer]),)
+
+
+def test_a_fault_in_a_foreign_transcript_names_its_message() -> None:
+    from fumehood.agent import MessageStructureError
+
+    odd = {"role": "user", "parts": [{"type": "video"}]}
+    with pytest.raises(MessageStructureError) as caught:
+        from_loopctl([{"role": "user", "parts": []}, odd])
+    assert caught.value.path == "messages[1].parts"
