@@ -77,9 +77,14 @@ def parse_address(text: str) -> Address:
 def judge_address(address: Address, own: frozenset[Address] = frozenset()) -> Judgement:
     """The class of `address`; `own` are this host's interface addresses, which are never public."""
     kind, because = _judge_v4(address.value) if address.version == 4 else _judge_v6(address.value)
-    if kind is AddressClass.PUBLIC and address in own:
+    if kind is AddressClass.PUBLIC and not own.isdisjoint((address, *embedded_addresses(address))):
         kind, because = AddressClass.PRIVATE, "an address of this host's own"
     return Judgement(address, kind, because)
+
+
+def embedded_addresses(address: Address) -> tuple[Address, ...]:
+    """The IPv4 addresses that an IPv6 address carries; what is said about one of them holds for it too."""
+    return tuple(map(_v4, _embedded(address.value))) if address.version == 6 else ()
 
 
 def own_addresses() -> frozenset[Address]:
@@ -155,6 +160,7 @@ _V6 = _ranges(
         ("fd20:ce::254/128", _METADATA, "Google metadata"),
         ("fd00:c1::/32", _METADATA, "Oracle metadata"),
         ("fd00:42::42/128", _METADATA, "Scaleway metadata"),
+        ("fd00:a9fe:a9fe::1/128", _METADATA, "Linode metadata"),
         ("::/128", _UNUSABLE, "unspecified"),
         ("::1/128", _PRIVATE, "loopback"),
         ("fc00::/7", _PRIVATE, "unique local"),
@@ -205,8 +211,10 @@ def _embedded(value: int) -> Iterable[int]:
     """
     last = value & 0xFFFFFFFF
     high = value >> 96
-    if value >> 32 in (0, 0xFFFF, 0xFFFF0000) or value >> 80 == 0x0064FF9B0001:
-        yield last  # compatible, mapped, translated, local-use NAT64
+    if value >> 32 in (0, 0xFFFF, 0xFFFF0000, _NAT64 >> 32) or value >> 80 == 0x0064FF9B0001:
+        yield last  # compatible, mapped, translated, NAT64 (RFC 6052, RFC 8215)
+    if value >> 80 == 0x0064FF9B0001:
+        yield from _behind_prefix(value)
     if high >> 16 == 0x2002:
         yield value >> 80 & 0xFFFFFFFF  # 6to4, RFC 3056
     if high == 0x20010000:
@@ -214,3 +222,12 @@ def _embedded(value: int) -> Iterable[int]:
         yield last ^ 0xFFFFFFFF  # Teredo client, stored inverted
     if (value >> 32 & 0xFFFFFFFF) in _ISATAP:
         yield last
+
+
+def _behind_prefix(value: int) -> Iterable[int]:
+    """The IPv4 address behind a NAT64 prefix of 48, 56 or 64 bits, which goes around bits 64 to 71 (RFC 6052
+    section 2.2).
+    """
+    whole = value >> 64 << 56 | value & (1 << 56) - 1  # without those eight bits
+    for prefix in (48, 56, 64):
+        yield whole >> (120 - prefix - 32) & 0xFFFFFFFF

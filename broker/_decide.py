@@ -22,8 +22,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from urllib.parse import unquote
 
-from fumehood.broker._addresses import Address, AddressClass, dial_order, judge_address, parse_address
+from fumehood.broker._addresses import (
+    Address,
+    AddressClass,
+    dial_order,
+    embedded_addresses,
+    judge_address,
+    parse_address,
+)
 from fumehood.broker._types import Answers, EgressDecision, EgressPolicy, EgressRequest, Match
 from fumehood.policies.names import Host
 from fumehood.policies.rules import EVERY_PORT, EgressRule
@@ -31,7 +39,13 @@ from fumehood.policies.rules import EVERY_PORT, EgressRule
 # How far a request got against an entry; the furthest one names the reason.
 _STAGES = ("not-listed", "port", "scheme", "method", "path")
 _UNRESERVED = re.compile(r"%(2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])")
-_ESCAPED_SEPARATOR = re.compile(r"%(?:25)*(?:2f|5c|00)|%25(?:25)*2e", re.IGNORECASE)
+# What one server reads as a separator or a step up and another as part of a name: escaped separators, dots
+# escaped twice, and dots beside a path parameter or blanks (`..;` is a step up to servlet containers).
+_DOT, _BLANK = r"(?:\.|%(?:25)*2e)", r"(?:%(?:25)*(?:[01][0-9a-f]|20|7f))"
+_TWO_READINGS = re.compile(
+    rf"%(?:25)*(?:2f|5c|00)|%25(?:25)*2e|/{_BLANK}*(?:{_DOT}{_BLANK}*){{1,2}}(?:;|%(?:25)*3b|/|$)",
+    re.IGNORECASE,
+)
 
 
 def match(policy: EgressPolicy, request: EgressRequest) -> Match:
@@ -202,7 +216,7 @@ def _matching_prefix(rule: EgressRule, request: EgressRequest) -> str:
     if not rule.paths:
         return ""
     path = request.target.path
-    if _ESCAPED_SEPARATOR.search(path):
+    if _TWO_READINGS.search(path):
         return ""  # one server's segment is another server's separator; a limited entry takes no chances
     path = _plain(path)
     held = [prefix for prefix in rule.paths if _is_under(path, _plain(prefix))]
@@ -230,18 +244,27 @@ def _is_denied(rule: EgressRule, request: EgressRequest) -> bool:
     target = request.target
     if not rule.covers(target.host) or rule.port not in (EVERY_PORT, target.port):
         return False
-    if rule.port != EVERY_PORT and not (target.scheme == "tunnel" or rule.scheme in (target.scheme, "any")):
+    if rule.port != EVERY_PORT and not (
+        target.scheme == "tunnel" or rule.scheme in (target.scheme, "any", "tcp")  # all of it is TCP
+    ):
         return False
     if target.scheme == "tunnel":
         return True
     if rule.methods is not None and request.method not in rule.methods:
         return False
-    if not rule.paths or _ESCAPED_SEPARATOR.search(target.path):
+    if not rule.paths or _TWO_READINGS.search(target.path):
         return True
-    path = _plain(
-        target.path
-    ).lower()  # some servers ignore case; a deny entry covers what either kind would serve
-    return any(_is_under(path, _plain(prefix).lower()) for prefix in rule.paths)
+    path = _served(target.path)
+    return any(_is_under(path, _served(prefix)) for prefix in rule.paths)
+
+
+def _served(path: str) -> str:
+    """The path as the most lenient server would route it, so that a deny entry covers what any kind would
+    serve: letter case, repeated slashes, path parameters and further escapes do not count.
+    """
+    for _ in range(3):
+        path = unquote(path)
+    return re.sub(r"//+", "/", re.sub(r";[^/]*", "", path)).lower()
 
 
 def _denies_address(rule: EgressRule, address: Address, port: int) -> bool:
@@ -255,7 +278,7 @@ def _denies_address(rule: EgressRule, address: Address, port: int) -> bool:
         return False
     if not re.fullmatch(r"[0-9.]+|.*:.*", rule.host):
         return False
-    return parse_address(rule.host) == address
+    return parse_address(rule.host) in (address, *embedded_addresses(address))
 
 
 def _judged(
@@ -301,8 +324,8 @@ def _near_miss(rules: Iterable[EgressRule], request: EgressRequest) -> tuple[str
         why = f"limits the {reason}, which TLS hides; use ctx.fetch, or add +inspect to the entry"
     elif reason == "method":
         why = f"does not list {request.method}"
-    elif _ESCAPED_SEPARATOR.search(target.path):
-        why = f"limits the path, and {target.path!r} has an escaped separator, which servers read in two ways"
+    elif _TWO_READINGS.search(target.path):
+        why = f"limits the path, and {target.path!r} has an escape or dots that servers read in two ways"
     else:
         why = f"does not cover the path {target.path!r}"
     return reason, near, f"{near.text!r} {why}"

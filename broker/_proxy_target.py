@@ -9,7 +9,7 @@ broker does not start TLS on a client's behalf.
 from __future__ import annotations
 
 from fumehood.broker._head import BadHead, RequestHead
-from fumehood.broker._target import BadTarget, Target, parse_authority, parse_url
+from fumehood.broker._target import BadTarget, Target, host_and_port, parse_authority, parse_url
 from fumehood.policies.rules import DEFAULT_PORTS
 
 
@@ -40,10 +40,13 @@ def agrees(host: str, target: Target) -> bool:
     """Whether a Host header names the target, with or without its port (aiohttp and websockets leave it out
     in CONNECT).
     """
-    name = target.host.in_url
-    bare = target.scheme == "tunnel" or target.port == DEFAULT_PORTS[target.scheme]
-    wanted = {f"{name}:{target.port}", *([name] if bare else [])}
-    if target.scheme == "tunnel" and ":" in target.host.text:
-        wanted.add(f"{target.host.text}:{target.port}")
-    text = host.lower()
-    return text in wanted or text.rstrip(".") in wanted
+    if target.scheme == "tunnel" and host == f"{target.host.text}:{target.port}":
+        return True  # an IPv6 address without brackets, as httpx sends it beside a target that has them
+    bare = None if target.scheme == "tunnel" else DEFAULT_PORTS[target.scheme]
+    try:
+        named, port = host_and_port(host)
+    except BadTarget:
+        return False
+    return (
+        named == target.host and port in (target.port, None) and (port or bare or target.port) == target.port
+    )

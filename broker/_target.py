@@ -121,7 +121,7 @@ def parse_authority(text: str) -> Target:
     ):
         if char in text:
             raise BadTarget("malformed", f"{text!r} is not host:port: {what}")
-    host, port = _host_and_port(text)
+    host, port = host_and_port(text)
     if port is None:
         raise BadTarget("malformed", f"{text!r} names no port; write {host.in_url}:443")
     return Target("tunnel", host, port)
@@ -179,7 +179,7 @@ def _strict(text: str) -> Target:
         raise BadTarget(
             "malformed", "a URL with a user name is refused; credentials come from the configuration"
         )
-    host, port = _host_and_port(authority)
+    host, port = host_and_port(authority)
     if _BAD_ESCAPE.search(path) or (query and _BAD_ESCAPE.search(query)):
         raise BadTarget("malformed", "the URL has a % that starts no escape; write %25")
     try:
@@ -190,7 +190,8 @@ def _strict(text: str) -> Target:
     return Target(scheme, host, port or DEFAULT_PORTS[scheme], _without_dots(path), query)
 
 
-def _host_and_port(authority: str) -> tuple[Host, int | None]:
+def host_and_port(authority: str) -> tuple[Host, int | None]:
+    """The parts of `host[:port]`. Raises: BadTarget `malformed`."""
     if authority.startswith("["):
         end = authority.find("]")
         host_text, rest = authority[: end + 1], authority[end + 1 :]

@@ -4,7 +4,7 @@ Guarantees: the same grammar, gate and decision as the doors, over answers that 
 no DNS. A request is a URL (`[METHOD ]URL`), `CONNECT host:port`, `socks5://host:port`, or the bytes of a
 proxy request. What a client would send
 besides can be added: ` | Host: name`, ` | SNI name`, ` | no SNI` after CONNECT, ` with Header: value` and `
--> 302 Location: url` after a URL.
+-> 302 Location: url` after a URL, ` then, after the TTL, ` between two URLs.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from typing import Any
 from fumehood.broker._addresses import Address, parse_address
 from fumehood.broker._decide import decide, match, refusal
 from fumehood.broker._head import BadHead, find_end, parse_request_head
-from fumehood.broker._proxy_target import proxy_target
+from fumehood.broker._proxy_target import agrees, proxy_target
 from fumehood.broker._resolver import MAX_CHAIN
 from fumehood.broker._target import BadTarget, Target, parse_authority, parse_url, resolve_location, target_of
 from fumehood.broker._tunnel_rules import check_server_name
 from fumehood.broker._types import Answers, EgressDecision, EgressPolicy, EgressRequest
 from fumehood.policies.errors import ConfigError
-from fumehood.policies.names import Host
+from fumehood.policies.names import BadHost, Host, canonical_host
 from fumehood.policies.rules import EgressRule, parse_rule
 
 Said = Mapping[str, Any]
+_LATER = " then, after the TTL, "
+_FAILURES = frozenset({"NXDOMAIN", "NODATA", "SERVFAIL", "REFUSED", "TIMEOUT"})  # in place of an address
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def batch(
         place = f"{source}:{number}"
         try:
             case = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{place}: the line is not JSON: {error}") from error
         if not isinstance(case, dict) or not isinstance(case.get("request"), str):
             raise ConfigError(f"{place}: a line is an object with at least 'request'")
@@ -90,7 +92,10 @@ def batch(
         dns = case.get("dns")
         if dns is not None and not isinstance(dns, dict):
             raise ConfigError(f"{place}: 'dns' is an object of answers by name")
-        found = verdict(policy, case["request"], method=case.get("method") or "GET", dns=dns)
+        method = case.get("method") or "GET"
+        if not isinstance(method, str):
+            raise ConfigError(f"{place}: 'method' is a string, not {method!r}")
+        found = verdict(policy, case["request"], method=method, dns=dns)
         yield {"id": case.get("id"), **found.as_dict()}
 
 
@@ -106,7 +111,7 @@ def parse_resolve(texts: Iterable[str]) -> dict[str, list[str]]:
             raise ConfigError(
                 f"--resolve {text!r} is not NAME=ANSWER[,ANSWER]; write api.example.com=93.184.216.34"
             )
-        found.setdefault(name.lower().rstrip("."), []).extend(
+        found.setdefault(_name_key(name), []).extend(
             part.strip() for part in answers.split(",") if part.strip()
         )
     return found
@@ -131,19 +136,29 @@ def _verdict(policy: EgressPolicy, text: str, method: str, dns: Said | None) -> 
 
 
 def _connected(policy: EgressPolicy, text: str, dns: Said | None) -> Verdict:
-    first, *parts = (part.strip() for part in text.split("|"))
+    first, *parts = text.split(" | ")
     target = _tunnel_target(first)
     asked = EgressRequest(target, None, "test")
     for part in parts:
-        if part.startswith("Host:"):
-            _check_host(target, part.removeprefix("Host:").strip())
+        value = part.removeprefix("Host:").strip()
+        if part.startswith("Host:") and not agrees(value, target):
+            raise BadTarget("malformed", f"Host {value!r} differs from the target {target.url!r}")
     found = _decided(policy, asked, dns)
+    rule = match(policy, asked).rule
+    if found.outcome == "allow" and rule is not None and rule.scheme == "https" and _not_tls(parts):
+        return replace(found, outcome="deny", reason="scheme", pinned=None, detail="the entry is for TLS")
     named = re.search(r"\bSNI ([^\s,|]+)", text)
     if found.outcome == "allow" and (named or re.search(r"\b(?:no|without) SNI\b", text)):
-        wrong = check_server_name(match(policy, asked).rule, target, named[1].lower() if named else None)
+        wrong = check_server_name(rule, target, named[1].lower() if named else None)
         if wrong is not None:
             return replace(found, outcome="deny", reason="server-name", pinned=None, detail=wrong)
     return found
+
+
+def _not_tls(parts: Sequence[str]) -> bool:
+    """Whether what the client would say inside a tunnel is named, and is no TLS."""
+    said = " | ".join(part for part in parts if not part.startswith("Host:"))
+    return re.search(r"SSH-|\bplain|\b(?:not|no) TLS\b|\b[A-Z]{3,7} / HTTP/", said) is not None
 
 
 def _tunnel_target(text: str) -> Target:
@@ -152,12 +167,6 @@ def _tunnel_target(text: str) -> Target:
         host = by_type[1].encode("ascii", "backslashreplace").decode("unicode_escape")
         return target_of(f"[{host}]" if ":" in host else host, int(by_type[2]))
     return parse_authority(re.sub(r" HTTP/1\.[01]$", "", text))
-
-
-def _check_host(target: Target, value: str) -> None:
-    """A Host header that names another place than the target is 400, whichever of the two is listed."""
-    if value.lower() not in (f"{target.host.in_url}:{target.port}", target.host.in_url):
-        raise BadTarget("malformed", f"Host {value!r} differs from the target {target.url!r}")
 
 
 def _proxied(policy: EgressPolicy, text: str, dns: Said | None) -> Verdict:
@@ -217,6 +226,10 @@ def _after_body(length: int | None, chunked: bool, data: bytes) -> bytes:
 
 
 def _fetched(policy: EgressPolicy, text: str, method: str, dns: Said | None) -> Verdict:
+    first, again, second = text.partition(_LATER)
+    if again:
+        found = _fetched(policy, first, method, dns)
+        return found if found.outcome == "deny" else _fetched(policy, second, method, _after(dns))
     url, _, sent = text.partition(" with ")
     url, _, redirect = url.partition(" -> ")
     if verb := re.match(r"([A-Z]{3,20}) (?=[a-z]+:)", url):
@@ -237,6 +250,16 @@ def _fetched(policy: EgressPolicy, text: str, method: str, dns: Said | None) -> 
     if found.outcome == "allow" and (target.scheme, following.scheme) == ("https", "http"):
         return replace(found, outcome="deny", reason="redirect", pinned=None, detail="from https to http")
     return found
+
+
+def _after(dns: Said | None) -> Said | None:
+    """The answers once the first ones have expired."""
+    out = dict(dns or {})
+    for name, said in out.items():
+        steps = said.get("sequence") if isinstance(said, Mapping) else None
+        if isinstance(steps, list) and len(steps) > 1:
+            out[name] = {"sequence": steps[1:]}
+    return None if dns is None else out
 
 
 def _decided(policy: EgressPolicy, asked: EgressRequest, dns: Said | None) -> Verdict:
@@ -271,7 +294,7 @@ def answers_from(dns: Said, host: Host) -> Answers:
     """
     if host.is_literal:
         return Answers((parse_address(host.text),))
-    known = {name.lower().rstrip("."): said for name, said in dns.items()}
+    known = {_name_key(name): said for name, said in dns.items()}
     chain: list[str] = []
     name = host.text
     while True:
@@ -294,6 +317,14 @@ def answers_from(dns: Said, host: Host) -> Answers:
         name = following
 
 
+def _name_key(text: str) -> str:
+    """The canonical spelling of a name in a map of answers; "*" and what is no name stay as they are."""
+    try:
+        return canonical_host(text).text
+    except BadHost:
+        return text
+
+
 def _read_said(said: object, name: str) -> tuple[list[Address], str | None]:
     addresses: list[Address] = []
     following: str | None = None
@@ -301,7 +332,7 @@ def _read_said(said: object, name: str) -> tuple[list[Address], str | None]:
         words = str(text).split()
         if len(words) == 2 and words[0] == "CNAME":
             following = words[1].lower().rstrip(".")
-        elif len(words) == 1:
+        elif len(words) == 1 and words[0].upper() not in _FAILURES:
             try:
                 addresses.append(parse_address(words[0]))
             except ValueError as error:

@@ -38,6 +38,8 @@ SITE_SUFFIXES = frozenset(
     [
         "localhost",
         "localdomain",
+        "localdomain4",
+        "localdomain6",
         "local",
         "internal",
         "intranet",

@@ -103,7 +103,7 @@ NEAR_MISSES = [
         "GET",
         "path",
         (
-            "'https://a.example/v1/' limits the path, and '/v1/a%2fb' has an escaped separator, which "
+            "'https://a.example/v1/' limits the path, and '/v1/a%2fb' has an escape or dots that "
             "servers read in two ways"
         ),
     ),
