@@ -59,16 +59,19 @@ def import_policy(format: str, text: str, *, source: str = "", tool: str = "impo
     reader = FORMATS.get(format)
     if reader is None:
         raise ConfigError(f"--from {format!r} is none of {', '.join(FORMATS)}")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool):
+        raise ConfigError(f"--tool {tool!r} is no tool name: letters, digits, _ and -, 64 at most")
     out = Imported()
     try:
         reader(text, out, tool)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{source or 'the file'} is not a {format} policy: {error}") from error
     return out
 
 
 def _list(key: str, rules: Iterable[str]) -> str:
-    lines = "".join(f"  {json.dumps(rule)},\n" for rule in dict.fromkeys(rules))
+    # TOML knows no surrogate pairs, which JSON's ASCII form is full of.
+    lines = "".join(f"  {json.dumps(rule, ensure_ascii=False)},\n" for rule in dict.fromkeys(rules))
     return f"{key} = [\n{lines}]"
 
 
@@ -153,9 +156,22 @@ def _claude(text: str, out: Imported, tool: str) -> None:
     _add_domains(out, tool, _strings(sandbox.get("deniedDomains"), "deniedDomains"), deny=True)
 
 
+def _plain_json(text: str) -> str:
+    """JSON with comments and trailing commas, as editors write it, made plain JSON; strings stay as
+    they are.
+    """
+    parts = re.findall(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|[^"/]+|.', text, re.DOTALL)
+    kept = [part for part in parts if not part.startswith(("//", "/*"))]
+    out: list[str] = []
+    for part in re.findall(r'"(?:[^"\\]|\\.)*"|[^"]+|"', "".join(kept), re.DOTALL):
+        out.append(part if part.startswith('"') else re.sub(r",(\s*[}\]])", r"\1", part))
+    return "".join(out)
+
+
 def _cursor(text: str, out: Imported, tool: str) -> None:
-    stripped = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
-    policy = _object(_object(json.loads(stripped), "the file").get("networkPolicy", {}), "networkPolicy")
+    policy = _object(
+        _object(json.loads(_plain_json(text)), "the file").get("networkPolicy", {}), "networkPolicy"
+    )
     if policy.get("default", "deny") != "deny":
         out.notes.append(
             "networkPolicy.default is 'allow': there is no such mode; list what is needed (audit mode "
@@ -302,8 +318,9 @@ def _mapping(lines: _Lines, indent: int) -> tuple[dict[str, object], _Lines]:
 def _scalar(text: str, number: int) -> object:
     if text[:1] in "\"'" and len(text) > 1 and text[-1] == text[0]:
         return text[1:-1]
-    if text == "[]":
-        return []
+    if text[:1] == "[" and text[-1] == "]":
+        inner = [item.strip() for item in text[1:-1].split(",")]
+        return [] if inner == [""] else [_scalar(item, number) for item in inner if item]
     if text[:1] in "&!{[|>%@`" or (text[:1] == "*" and not text.startswith("*.")):
         raise ValueError(
             f"line {number}: {text!r} needs a full YAML reader; quote it or write it in block style"

@@ -26,8 +26,13 @@ from fumehood._cli._settings import Settings, pass_settings
 def import_(settings: Settings, format_: str, tool: str, file: Path) -> None:
     """Convert FILE to TOML for fumehood.toml. What could not be carried over is a comment."""
     from fumehood.broker import import_policy
+    from fumehood.policies.errors import ConfigError
 
-    found = import_policy(format_, file.read_text(encoding="utf-8"), source=str(file), tool=tool)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: the file cannot be read: {error}") from error
+    found = import_policy(format_, text, source=str(file), tool=tool)
     out = Output(settings)
     if settings.format == "json":
         out.json(

@@ -51,6 +51,7 @@ def test(
     {id, outcome, reason, rule, pinned} for each line of FILE and exits with 0.
     """
     from fumehood.broker import parse_resolve, policy_batch, policy_verdict
+    from fumehood.policies.errors import ConfigError
     from fumehood.policies.reasons import reason as reason_of
 
     if (batch is None) == (request_ is None):
@@ -59,7 +60,10 @@ def test(
         raise click.UsageError("--tool and --allow exclude each other: a tool has its own rules")
     policy = _policy(settings, tool, allow, deny)
     if batch is not None:
-        text = sys.stdin.read() if batch == "-" else Path(batch).read_text(encoding="utf-8")
+        try:
+            text = sys.stdin.read() if batch == "-" else Path(batch).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--batch {batch}: the file cannot be read: {error}") from error
         for line in policy_batch(text.split("\n"), allow=policy.allow, source=batch):
             sys.stdout.write(json_text(line) + "\n")
         return
