@@ -31,6 +31,7 @@ from fumehood.broker._types import (
     Source,
 )
 from fumehood.policies.names import Host
+from fumehood.policies.rules import EgressRule
 
 if TYPE_CHECKING:
     from fumehood.broker._broker import Broker
@@ -57,6 +58,7 @@ class Permit:
     sent: int = 0
     received: int = 0
     closed: bool = False
+    counted: EgressRule | None = None  # whose budgets it holds a place of
 
 
 class BrokerCall:
@@ -126,7 +128,11 @@ class BrokerCall:
         matched = match(policy, request)
         if matched.reason is not None:
             raise await self.refuse(refusal(request, matched), request, request.door, extra)
-        over = self._broker.budgets.enter(self.scope.tool, matched.rule, connection=connection)
+        # An inspected tunnel is only the way to its messages, and each of those is counted.
+        counted = (
+            matched.rule if not (request.method is None and matched.rule and matched.rule.inspect) else None
+        )
+        over = self._broker.budgets.enter(self.scope.tool, counted, connection=connection)
         if over is not None:
             decision = replace(
                 refusal(request, replace(matched, reason="budget-rate")), source="budget", detail=over.what
@@ -137,11 +143,13 @@ class BrokerCall:
             decision = decide(policy, request, answers, self._broker.own_addresses())
             if decision.outcome == "deny":
                 raise await self.refuse(decision, request, request.door, extra)
-            return await self._allow(decision, request, answers, extra, policy)
+            permit = await self._allow(decision, request, answers, extra, policy)
         except BaseException:
             if connection:
-                self._broker.budgets.leave(self.scope.tool, matched.rule)
+                self._broker.budgets.leave(self.scope.tool, counted)
             raise
+        permit.counted = counted
+        return permit
 
     async def _allow(
         self,
@@ -350,7 +358,7 @@ class BrokerCall:
         if permit.closed:
             return
         permit.closed = True
-        self._broker.budgets.leave(self.scope.tool, permit.decision.rule)
+        self._broker.budgets.leave(self.scope.tool, permit.counted)
         await self._broker.recorder.record(
             CLOSED,
             {

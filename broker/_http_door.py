@@ -292,12 +292,23 @@ class _Forward:
             "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + exchange.take_trailing()
         )
 
+        rule = permit.decision.rule
+        over: list[str] = []
+
         async def up() -> None:
+            left = rule.max_request if rule is not None else None
             while data := await self._stream.read():
+                if left is not None and (left := left - len(data)) < 0:
+                    over.append("sent")
+                    return
                 await exchange.stream.write(data)
 
         async def down() -> None:
+            left = rule.max_response if rule is not None else None
             while data := await exchange.stream.read(65536):
+                if left is not None and (left := left - len(data)) < 0:
+                    over.append("received")
+                    return
                 await self._stream.write(data)
 
         tasks = [asyncio.ensure_future(up()), asyncio.ensure_future(down())]
@@ -307,6 +318,8 @@ class _Forward:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        if over:
+            raise await self._cut(permit, exchange, "budget-bytes", f"over the bytes that may be {over[0]}")
         return False
 
     def _end_by_policy(self, reason: str, detail: str) -> None:

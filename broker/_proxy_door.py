@@ -16,13 +16,14 @@ from fumehood.broker._child import ChildSocket
 from fumehood.broker._head import BadHead, RequestHead
 from fumehood.broker._http_door import Place, serve_http
 from fumehood.broker._proxy_target import proxy_target
-from fumehood.broker._refusal import http_refusal, send_and_close
+from fumehood.broker._refusal import http_refusal, raw_refusal, send_and_close
 from fumehood.broker._target import BadTarget, Target, target_of
 from fumehood.broker._tunnel import serve_tunnel
 from fumehood.broker._types import EgressRefused
 
 FIRST_BYTE = 30.0  # seconds a client may take to say anything
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_SOCKS4_NO = b"\0\x5b" + bytes(6)  # request rejected or failed
 _SOCKS_OK, _SOCKS_DENIED, _SOCKS_UNREACHABLE, _SOCKS_COMMAND, _SOCKS_ADDRESS = (
     0,
     2,
@@ -59,6 +60,12 @@ async def serve_proxy(call: BrokerCall, child: ChildSocket) -> None:
     first = await child.peek(FIRST_BYTE)
     if first[:1] == b"\x05":
         await _Socks(call, child).serve()
+        return
+    if first and not b"A" <= first[:1] <= b"Z":  # SOCKS4, TLS to the proxy, noise: answered, not waited out
+        bad = BadTarget("malformed", "the proxy speaks HTTP and SOCKS5")
+        refused = await call.refuse_text("", bad, "proxy")
+        answer = _SOCKS4_NO if first[:1] == b"\x04" else raw_refusal(first, refused)
+        await send_and_close(child.sock, answer)
         return
     head = await serve_http(call, child, Place("proxy"))
     if head is None:

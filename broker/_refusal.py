@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import json
 import math
+import re
 import socket
 
+from fumehood.broker._head import MAX_HEAD
 from fumehood.broker._hello import ACCESS_DENIED, alert, looks_like_tls
 from fumehood.broker._types import EgressRefused
 from fumehood.policies.reasons import reason as reason_of
@@ -30,9 +32,16 @@ _STATUS = {
 _METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"PATCH ", b"OPTIONS ", b"PRI * HTTP/2")
 
 
-def looks_like_http(data: bytes) -> bool:
-    """Whether the first bytes start an HTTP request line."""
-    return data.startswith(_METHODS)
+def looks_like_http(data: bytes) -> bool | None:
+    """Whether the first bytes start an HTTP request line; None while there are too few to tell."""
+    if data.startswith(_METHODS):
+        return True
+    line, ended, _ = data[:MAX_HEAD].partition(b"\n")
+    if not re.match(rb"[A-Z][A-Z-]{0,19}(?: |$)", line):
+        return False
+    if not ended and len(data) < MAX_HEAD:
+        return None
+    return line.rstrip(b"\r").endswith((b" HTTP/1.1", b" HTTP/1.0"))
 
 
 def http_refusal(refused: EgressRefused, *, status: int | None = None) -> bytes:

@@ -55,6 +55,9 @@ class _Direction:
 
     def start(self, initial: bytes) -> None:
         self.count = len(initial)
+        if self.limit is not None and self.count > self.limit:
+            self.relay.over(self)
+            return
         self._pending = initial
         if initial:
             self._loop.add_writer(self._out, self._on_writable)
@@ -90,12 +93,13 @@ class _Direction:
         if self._pending or self._in_pipe:
             self._loop.remove_reader(self._in)
             self._loop.add_writer(self._out, self._on_writable)
-        elif self._pipe is None and self.count > SPLICE_AFTER:
+        elif self._pipe is None and self.limit is None and self.count > SPLICE_AFTER:
             self._open_pipe()
 
     def _copy(self) -> int:
-        got = self.source.recv_into(_SHARED)
-        if got:
+        room = BUFFER if self.limit is None else min(BUFFER, self.limit - self.count + 1)
+        got = self.source.recv_into(_SHARED, room)
+        if got and (self.limit is None or self.count + got <= self.limit):  # nothing over the limit goes on
             try:
                 put = self.sink.send(_SHARED[:got])
             except (BlockingIOError, InterruptedError):

@@ -49,7 +49,11 @@ def with_secret(
     *,
     keep_length: bool = False,
 ) -> tuple[tuple[tuple[str, str], ...], Scrubber]:
-    """The headers to send, and the scrubber for what comes back."""
+    """The headers to send, and the scrubber for what comes back.
+
+    What the tool says about codings is dropped as well: a coding that the scrubber cannot see through would
+    hide a value that comes back.
+    """
     if rule is None or rule.secret is None:
         return headers, Scrubber(())
     name = rule.secret.header
@@ -57,7 +61,10 @@ def with_secret(
     if not rule.secret.value:
         return kept, Scrubber(())
     text, values = fill(rule.secret, lookup)
-    return (*kept, (name, text)), Scrubber(values, keep_length=keep_length)
+    seen_through = tuple((key, value) for key, value in kept if key.lower() != "accept-encoding")
+    if keep_length:  # bodies are handed on as they come, so nothing undoes a coding
+        seen_through += (("Accept-Encoding", "identity"),)
+    return (*seen_through, (name, text)), Scrubber(values, keep_length=keep_length)
 
 
 class Scrubber:

@@ -80,7 +80,7 @@ def _is_plain_http(call: BrokerCall, asked: EgressRequest) -> bool:
 
 async def _serve_plain(call: BrokerCall, child: ChildSocket, target: Target, door: Door) -> None:
     first = await child.peek(HELLO_TIMEOUT)
-    if first and not looks_like_http(first):
+    if first and not await _is_http(child, first):
         matched = match(call.policy, EgressRequest(target, None, door))
         asked = EgressRequest(target, None, door)
         permit = await call.authorize(asked)
@@ -89,6 +89,19 @@ async def _serve_plain(call: BrokerCall, child: ChildSocket, target: Target, doo
         return
     await serve_http(call, child, Place(door, replace(target, scheme="http")))
     await send_and_close(child.sock, b"")
+
+
+async def _is_http(child: ChildSocket, data: bytes) -> bool:
+    """Whether the child speaks HTTP, once enough of its first line is there to tell."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(HELLO_TIMEOUT):
+            while (found := looks_like_http(data)) is None:
+                more = await child.peek_more()
+                if len(more) == len(data):
+                    return False
+                data = more
+            return found
+    return False
 
 
 class _Tunnel:
@@ -113,7 +126,7 @@ class _Tunnel:
             tls = looks_like_tls(first)
         if tls:
             await self._serve_tls(first)
-        elif looks_like_http(first) and (self._rule("http") or limited):
+        elif (self._rule("http") or limited) and await _is_http(self._child, first):
             self._call.finished(self._permit)
             await serve_http(self._call, self._child, Place(self._door, replace(self._target, scheme="http")))
             await send_and_close(self._child.sock, b"")
