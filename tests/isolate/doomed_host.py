@@ -1,6 +1,7 @@
 """A host with five busy calls, to be killed: `python -m tests.isolate.doomed_host TIER MARKER`.
 
-Everything the calls start has MARKER in its arguments. Prints the names of its control groups and folders once the calls run.
+Everything the calls start has MARKER in its arguments. Prints the names of its control groups and folders
+once the calls run.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ BUSY = 5
 
 async def main(tier: Tier, marker: str) -> None:
     """Run until killed."""
-    script = f"(setsid sleep {marker} || sleep {marker}) & (sleep {marker} &) ; trap '' TERM INT HUP; echo up; sleep {marker}"
+    script = (
+        f"(setsid sleep {marker} || sleep {marker}) & (sleep {marker} &) ; trap '' TERM INT HUP; "
+        f"echo up; sleep {marker}"
+    )
     async with Isolator(tier, spares=1) as isolator:
 
         async def call(number: int) -> Any:
-            spec = ToolSpec(f"busy-{number % 2}", "command", argv=("sh", "-c", script), limits=Limits(timeout_s=300.0))
-            return await isolator.call(spec, CallFrame(f"busy-{number}", None, {"PATH": "/usr/bin:/bin"}), Services())
+            spec = ToolSpec(
+                f"busy-{number % 2}", "command", argv=("sh", "-c", script), limits=Limits(timeout_s=300.0)
+            )
+            return await isolator.call(
+                spec, CallFrame(f"busy-{number}", None, {"PATH": "/usr/bin:/bin"}), Services()
+            )
 
         calls = [asyncio.create_task(call(number)) for number in range(BUSY)]
         sys.stdout.write("running\n")

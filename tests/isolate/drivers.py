@@ -1,6 +1,8 @@
-"""Host-side halves of attacks: what is measured in the host's own process while a hostile child does its work.
+"""Host-side halves of attacks: what is measured in the host's own process while a hostile child does its
+work.
 
-Each driver gets the harness and the case, makes its calls, and returns the value that the case's expectation is compared with.
+Each driver gets the harness and the case, makes its calls, and returns the value that the case's expectation
+is compared with.
 """
 
 from __future__ import annotations
@@ -8,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.isolate.attacks._model import Case
-from tests.isolate.runner import Harness, Services, record
-
 from fumehood.isolate import CallFrame, Ended, Limits, ToolSpec
 from fumehood.isolate._child import MAX_ATTACHED
+from tests.isolate.attacks._model import Case
+from tests.isolate.runner import Harness, Services, record
 
 FLOOD_GROWTH = 64 << 20
 """How much a flood may make the host grow, in bytes."""
@@ -23,7 +25,9 @@ FLOOD_GROWTH = 64 << 20
 
 def short(ended: Ended) -> str:
     """Outcome and reason as one text."""
-    return " ".join(part for part in (ended.verdict.outcome, ended.verdict.reason, ended.verdict.signal) if part)
+    return " ".join(
+        part for part in (ended.verdict.outcome, ended.verdict.reason, ended.verdict.signal) if part
+    )
 
 
 class Memory:
@@ -69,14 +73,15 @@ async def settled(read: Any, wanted: Any) -> Any:
     return found
 
 
-# -- B -----------------------------------------------------------------------------------------------------------------
+# -- B -------------------------------------------------------------------------------------------------------
 
 
 HOSTILE_FILES = {
     "tool.py": "import json, sys\n"
     "def run(input, ctx):\n"
     "    lib = lambda p: 'standard library' if p.startswith(('/usr/lib', sys.base_prefix + '/lib')) else p\n"
-    "    return {'json': lib(json.__file__), 'customised': 'hostile_was_here' in sys.modules, 'isolated': bool(sys.flags.isolated),\n"
+    "    return {'json': lib(json.__file__), 'customised': 'hostile_was_here' in sys.modules, "
+    "'isolated': bool(sys.flags.isolated),\n"
     "            'user site': any('.local' in p for p in sys.path), 'first on the path': lib(sys.path[0])}\n"
     "if __name__ == '__main__':\n"
     "    print(json.dumps(run(None, None)) if hasattr(json, 'dumps') else 'hostile json')\n",
@@ -96,15 +101,19 @@ def hostile_folder(folder: Path) -> dict[str, str]:
     site.mkdir(parents=True, exist_ok=True)
     (site / "hostile.pth").write_text(HOSTILE_FILES["hostile.pth"], encoding="utf-8")
     return {
-        "PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(folder), "PYTHONSTARTUP": str(folder / "startup.py"),
-        "PYTHONHOME": str(folder), "PYTHONUSERBASE": str(folder / ".local"), "PYTHONBREAKPOINT": "hostile.hook", "PYTHONINSPECT": "1",
+        "PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(folder),
+        "PYTHONSTARTUP": str(folder / "startup.py"),
+        "PYTHONHOME": str(folder), "PYTHONUSERBASE": str(folder / ".local"),
+        "PYTHONBREAKPOINT": "hostile.hook", "PYTHONINSPECT": "1",
     }  # fmt: skip
 
 
 async def interpreter_injection(harness: Harness, module: str, case: Case) -> Any:
     folder = harness.world.folder / "hostile"
     env = hostile_folder(folder)
-    spec = harness.spec(case, path=folder / "tool.py", cwd=str(folder) if harness.isolator.tier == "namespaces" else "/tmp")
+    spec = harness.spec(
+        case, path=folder / "tool.py", cwd=str(folder) if harness.isolator.tier == "namespaces" else "/tmp"
+    )
     ended = await harness.isolator.call(spec, CallFrame("injected", None, env), Services())
     return ended.verdict.value if ended.verdict.outcome == "ok" else record(ended)
 
@@ -112,7 +121,11 @@ async def interpreter_injection(harness: Harness, module: str, case: Case) -> An
 async def traps_in_a_write_grant(harness: Harness, module: str, case: Case) -> Any:
     first = record(await harness.call(module, case))
     second = await harness.call(module, case, second=True)
-    value = second.verdict.value if second.verdict.outcome == "ok" else {"names": record(second), "secret read": None}
+    value = (
+        second.verdict.value
+        if second.verdict.outcome == "ok"
+        else {"names": record(second), "secret read": None}
+    )
     results = Path(harness.world.values["results"])
     return {
         **first.get("value", {"left": first, "grant replaced": None}),
@@ -127,7 +140,12 @@ async def descriptors_to_the_host(harness: Harness, module: str, case: Case) -> 
     before = descriptors()
     ended = await harness.call(module, case)
     left = await settled(lambda: max(0, descriptors() - before), 0)
-    return {"sent": ended.verdict.value, "descriptors": left, "outcome": short(ended), "next": await next_call(harness)}
+    return {
+        "sent": ended.verdict.value,
+        "descriptors": left,
+        "outcome": short(ended),
+        "next": await next_call(harness),
+    }
 
 
 async def requests_without_end(harness: Harness, module: str, case: Case) -> Any:
@@ -156,9 +174,15 @@ class SlowServices(Services):
 
 async def large_bodies_at_once(harness: Harness, module: str, case: Case) -> Any:
     services, memory = SlowServices(), Memory()
-    ended = await harness.isolator.call(harness.spec(case, limits=Limits(timeout_s=1.5, cpu_s=20.0)), harness.frame(module, case), services)
+    ended = await harness.isolator.call(
+        harness.spec(case, limits=Limits(timeout_s=1.5, cpu_s=20.0)), harness.frame(module, case), services
+    )
     # Two bodies of the largest size, one of them twice: as read and as handed on.
-    return {"outcome": ended.verdict.outcome, "next": await next_call(harness), "memory": memory.verdict(4 * MAX_ATTACHED)}
+    return {
+        "outcome": ended.verdict.outcome,
+        "next": await next_call(harness),
+        "memory": memory.verdict(4 * MAX_ATTACHED),
+    }
 
 
 _ODD_MESSAGES: dict[str, Any] = {
@@ -167,7 +191,12 @@ _ODD_MESSAGES: dict[str, Any] = {
     "url is a list": {"t": "fetch", "id": 1, "url": ["http://a.test/"]},
     "method is null": {"t": "fetch", "id": 1, "url": "http://a.test/", "method": None},
     "headers are a number": {"t": "fetch", "id": 1, "url": "http://a.test/", "headers": 7},
-    "headers are nested": {"t": "fetch", "id": 1, "url": "http://a.test/", "headers": [["a", {"b": []}], "c", 3]},
+    "headers are nested": {
+        "t": "fetch",
+        "id": 1,
+        "url": "http://a.test/",
+        "headers": [["a", {"b": []}], "c", 3],
+    },
     "too many bytes": {"t": "put", "id": 1, "media_type": "a/b", "bytes": 1 << 40},
     "bytes negative": {"t": "put", "id": 1, "media_type": "a/b", "bytes": -1},
     "bytes is true": {"t": "put", "id": 1, "media_type": "a/b", "bytes": True},
@@ -189,7 +218,7 @@ async def requests_that_are_none(harness: Harness, module: str, case: Case) -> A
     return {"outcomes": outcomes, "next": await next_call(harness)}
 
 
-# -- C -----------------------------------------------------------------------------------------------------------------
+# -- C -------------------------------------------------------------------------------------------------------
 
 
 def running(marker: str) -> list[int]:
@@ -239,15 +268,31 @@ async def daemon(harness: Harness, module: str, case: Case) -> Any:
     services = WatchingServices(marker)
     ended = await harness.call(module, case, services, marker=marker)
     gone = await settled(lambda: running(marker), [])
-    return {"outcome": short(ended), "value": ended.verdict.value, "alive while it runs": services.seen, "gone": gone == []}
+    return {
+        "outcome": short(ended),
+        "value": ended.verdict.value,
+        "alive while it runs": services.seen,
+        "gone": gone == [],
+    }
 
 
 def host_state(harness: Harness) -> dict[str, int]:
     """What a call could leave on the host, counted."""
     mounts = len(Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines())
-    groups = sum(1 for root, folders, _ in os.walk("/sys/fs/cgroup") if f"fumehood-{os.getpid()}" in root for _ in folders)
-    scratch = sum(1 for name in os.listdir("/tmp") if name.startswith("fumehood-"))
-    return {"mounts": mounts, "descriptors": descriptors(), "groups": groups, "folders": scratch, "processes": len(descendants())}
+    groups = sum(
+        1
+        for root, folders, _ in os.walk("/sys/fs/cgroup")
+        if f"fumehood-{os.getpid()}" in root
+        for _ in folders
+    )
+    scratch = sum(len(folders) + len(files) for _, folders, files in os.walk(tempfile.gettempdir()))
+    return {
+        "mounts": mounts,
+        "descriptors": descriptors(),
+        "groups": groups,
+        "folders": scratch,
+        "processes": len(descendants()),
+    }
 
 
 async def leftovers(harness: Harness, module: str, case: Case) -> Any:
@@ -272,7 +317,7 @@ async def steady(harness: Harness) -> dict[str, int]:
     return state
 
 
-# -- D -----------------------------------------------------------------------------------------------------------------
+# -- D -------------------------------------------------------------------------------------------------------
 
 
 async def flood(harness: Harness, module: str, case: Case) -> Any:
@@ -280,7 +325,8 @@ async def flood(harness: Harness, module: str, case: Case) -> Any:
     ended = await harness.call(module, case)
     return {
         "outcome": short(ended),
-        "kept": len(ended.stdout) + len(ended.stderr) <= dict(case.cage.limits)["output"] and len(ended.stdout) > 0,
+        "kept": len(ended.stdout) + len(ended.stderr) <= dict(case.cage.limits)["output"]
+        and len(ended.stdout) > 0,
         "cut": [ended.stdout_cut, ended.stderr_cut],
         "other stream": ended.stderr.decode(),
         "memory": memory.verdict(),
@@ -291,7 +337,12 @@ async def flood(harness: Harness, module: str, case: Case) -> Any:
 async def flood_of_everything(harness: Harness, module: str, case: Case) -> Any:
     memory, services = Memory(), Services()
     ended = await harness.call(module, case, services)
-    held = len(ended.stdout) + len(ended.stderr) + sum(map(len, services.lines)) + sum(len(str(data)) for _, data in services.events)
+    held = (
+        len(ended.stdout)
+        + len(ended.stderr)
+        + sum(map(len, services.lines))
+        + sum(len(str(data)) for _, data in services.events)
+    )
     return {
         "outcome": short(ended),
         "kept": held <= dict(case.cage.limits)["output"],
@@ -359,7 +410,11 @@ async def frame_on_stdout(harness: Harness, module: str, case: Case) -> Any:
 
 async def length_prefix(harness: Harness, module: str, case: Case) -> Any:
     memory = Memory()
-    found = {name: short(await harness.call(module, case, lie=name)) for name in case.caged if name not in ("memory", "next")}
+    found = {
+        name: short(await harness.call(module, case, lie=name))
+        for name in case.caged
+        if name not in ("memory", "next")
+    }
     return {**found, "memory": memory.verdict(), "next": await next_call(harness)}
 
 
@@ -373,7 +428,9 @@ async def json_traps(harness: Harness, module: str, case: Case) -> Any:
         if ended.verdict.outcome != "ok":
             found[name] = short(ended)
         else:
-            found[name] = {"keys": len(value)} if isinstance(value, dict) and len(value) > 100 else {"value": value}
+            found[name] = (
+                {"keys": len(value)} if isinstance(value, dict) and len(value) > 100 else {"value": value}
+            )
     return {**found, "next": await next_call(harness)}
 
 
@@ -398,7 +455,9 @@ async def pickled(harness: Harness, module: str, case: Case) -> Any:
 
     witness = harness.world.folder / "unpickled"
     data = pickle.dumps(Touch(str(witness))).hex()
-    outcomes = [short(await harness.call(module, case, pickle=data, how=how)) for how in ("frame", "bytes", "naked")]
+    outcomes = [
+        short(await harness.call(module, case, pickle=data, how=how)) for how in ("frame", "bytes", "naked")
+    ]
     return {"outcomes": outcomes, "ran": witness.exists(), "next": await next_call(harness)}
 
 
@@ -406,7 +465,12 @@ async def late_result(harness: Harness, module: str, case: Case) -> Any:
     services = Services()
     ended = await harness.call(module, case, services)
     following = await next_call(harness)
-    return {"outcome": short(ended), "value": ended.verdict.value, "events": len(services.events), "next": following}
+    return {
+        "outcome": short(ended),
+        "value": ended.verdict.value,
+        "events": len(services.events),
+        "next": following,
+    }
 
 
 async def endings(harness: Harness, module: str, case: Case) -> Any:
@@ -452,7 +516,7 @@ async def order_of_threads(harness: Harness, module: str, case: Case) -> Any:
     }
 
 
-# -- E -----------------------------------------------------------------------------------------------------------------
+# -- E -------------------------------------------------------------------------------------------------------
 
 
 async def two_calls(harness: Harness, module: str, case: Case) -> Any:
@@ -498,7 +562,11 @@ async def two_calls_and_output(harness: Harness, module: str, case: Case) -> Any
     first = await harness.call(module, case)
     second = await harness.call(module, case, second=True)
     own = second.verdict.value["own"] if second.verdict.outcome == "ok" else record(second)
-    return {"own": own, "stdout": second.stdout.decode(), "first": first.stdout.startswith(b"left unflushed") or first.verdict.outcome == "ok"}
+    return {
+        "own": own,
+        "stdout": second.stdout.decode(),
+        "first": first.stdout.startswith(b"left unflushed") or first.verdict.outcome == "ok",
+    }
 
 
 async def two_calls_outcomes(harness: Harness, module: str, case: Case) -> Any:
@@ -527,7 +595,7 @@ async def two_draws(harness: Harness, module: str, case: Case) -> Any:
     return {name: "same" if drawn[0][name] == drawn[1][name] else "differ" for name in drawn[0]}
 
 
-# -- honest programs ---------------------------------------------------------------------------------------------------
+# -- honest programs -----------------------------------------------------------------------------------------
 
 
 class Together(Services):
@@ -559,7 +627,9 @@ async def limits_up_and_down(harness: Harness, module: str, case: Case) -> Any:
 
 async def grandchild_on_the_pipe(harness: Harness, module: str, case: Case) -> Any:
     marker = f"30.{os.getpid()}"
-    spec = ToolSpec("attacked-pipe", "command", argv=("sh", "-c", f"sleep {marker} & wait"), limits=Limits(timeout_s=1.0))
+    spec = ToolSpec(
+        "attacked-pipe", "command", argv=("sh", "-c", f"sleep {marker} & wait"), limits=Limits(timeout_s=1.0)
+    )
     ended = await harness.isolator.call(spec, CallFrame("pipe", None, {"PATH": "/usr/bin:/bin"}), Services())
     gone = await settled(lambda: running(marker), [])
     return {"outcome": short(ended), "gone": gone == [], "waited": ended.wall_s > 25}
@@ -579,7 +649,13 @@ class Looking(Services):
 
 async def git_status(repository: Path) -> str:
     process = await asyncio.create_subprocess_exec(
-        "git", "-C", str(repository), "status", "--porcelain", "--untracked-files=all", stdout=asyncio.subprocess.PIPE
+        "git",
+        "-C",
+        str(repository),
+        "status",
+        "--porcelain",
+        "--untracked-files=all",
+        stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await process.communicate()
     return out.decode()

@@ -1,5 +1,5 @@
-"""What the kernel says of a running child, its init, its zygote and the launcher, read from outside: plain values, numbers that differ from
-run to run put into words.
+"""What the kernel says of a running child, its init, its zygote and the launcher, read from outside: plain
+values, numbers that differ from run to run put into words.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Look(Services):
 
     async def put(self, data: bytes, media_type: str) -> dict[str, Any]:
         if await self.barrier.wait() == 0:
-            self.seen = [look(child.pid) for child in sorted(self.isolator._children, key=lambda child: child.pid)]
+            self.seen = [
+                look(child.pid) for child in sorted(self.isolator._children, key=lambda child: child.pid)
+            ]
         await self.barrier.wait()
         return await super().put(data, media_type)
 
@@ -65,7 +67,11 @@ def look(pid: int) -> dict[str, Any]:
 
 def process(pid: int) -> dict[str, Any]:
     base = Path(f"/proc/{pid}")
-    status = dict(line.split(":\t", 1) for line in (base / "status").read_text(encoding="utf-8").splitlines() if ":\t" in line)
+    status = dict(
+        line.split(":\t", 1)
+        for line in (base / "status").read_text(encoding="utf-8").splitlines()
+        if ":\t" in line
+    )
     stat = (base / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return {
         "uid": sorted(set(status["Uid"].split())),
@@ -79,14 +85,18 @@ def process(pid: int) -> dict[str, Any]:
         "ignored": int(status["SigIgn"], 16),
         "threads": int(status["Threads"]),
         "inner pid": int(status["NSpid"].split()[-1]),
-        "own namespaces": sorted(name for name in NAMESPACES if _namespace(pid, name) != _namespace("self", name)),
+        "own namespaces": sorted(
+            name for name in NAMESPACES if _namespace(pid, name) != _namespace("self", name)
+        ),
         "namespaces": {name: _namespace(pid, name) for name in NAMESPACES},
         "environment": sorted(part.decode() for part in (base / "environ").read_bytes().split(b"\0") if part),
         "arguments": (base / "cmdline").read_bytes().decode("utf-8", "replace"),
         "descriptors": {int(fd.name): _kind(os.readlink(fd)) for fd in (base / "fd").iterdir()},
         "limits": _limits(base),
         "mounts": _mounts(base),
-        "groups of control": sorted({line.rpartition(":")[2] for line in (base / "cgroup").read_text(encoding="utf-8").splitlines()}),
+        "groups of control": sorted(
+            {line.rpartition(":")[2] for line in (base / "cgroup").read_text(encoding="utf-8").splitlines()}
+        ),
         "cwd": os.readlink(base / "cwd"),
         "leads its session": int(stat[3]) == pid,
         "terminal": int(stat[4]),
@@ -114,5 +124,7 @@ def _mounts(base: Path) -> dict[str, str]:
     for line in (base / "mountinfo").read_text(encoding="utf-8").splitlines():
         left, _, right = line.partition(" - ")
         point, flags = left.split()[4:6]
-        found[point] = f"{right.split()[0]} {','.join(flag for flag in flags.split(',') if flag != 'relatime')}"
+        found[point] = (
+            f"{right.split()[0]} {','.join(flag for flag in flags.split(',') if flag != 'relatime')}"
+        )
     return found

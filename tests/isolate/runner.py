@@ -1,7 +1,8 @@
 """Runs every attack of one set-up in one process and prints one JSON object: case id -> what came of it.
 
-`python -m tests.isolate.runner SETUP [CASE...]`, SETUP one of `attacks._model.SETUPS`, or `control` for the same bodies outside any cage.
-Each case gets a fresh child of one Isolator, two at a time; heavy ones run alone. The tests only compare.
+`python -m tests.isolate.runner SETUP [CASE...]`, SETUP one of `attacks._model.SETUPS`, or `control` for the
+same bodies outside any cage. Each case gets a fresh child of one Isolator, two at a time; heavy ones run
+alone. The tests only compare.
 """
 
 from __future__ import annotations
@@ -21,13 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.isolate.attacks._kernel import syscall
-from tests.isolate.attacks._model import SETUPS, Case
-from tests.users import as_user
-
 from fumehood.isolate import CallFrame, Ended, Isolator, Limits, ToolSpec, _posture, _spawn, tiers
 from fumehood.isolate._session import Doors
 from fumehood.policies.errors import SandboxUnavailable
+from tests.isolate.attacks._kernel import syscall
+from tests.isolate.attacks._model import SETUPS, Case
+from tests.users import as_user
 
 HERE = Path(__file__).resolve().parent
 TOOL = HERE / "attacks" / "tool.py"
@@ -82,7 +82,9 @@ class Services:
 
 
 class DegradedIsolator(Isolator):
-    """An Isolator whose children lack walls. without: names of `degraded.launch.REMOVALS`; "seccomp-rules" leaves a filter that allows all."""
+    """An Isolator whose children lack walls. without: names of `degraded.launch.REMOVALS`;
+    "seccomp-rules" leaves a filter that allows all.
+    """
 
     def __init__(self, tier: tiers.Tier, without: Sequence[str] = (), **options: Any) -> None:
         super().__init__(tier, **options)
@@ -141,6 +143,9 @@ class World:
         # rm(1): attackers leave trees that are deeper than Python's own removal can go.
         self.stack.callback(subprocess.run, ["rm", "-rf", "--", str(self.folder)], check=False)
         self.folder.chmod(0o755)
+        (self.folder / "tmp").mkdir(mode=0o711)
+        # Other programs come and go in /tmp: what the host makes there is counted here.
+        self.before, tempfile.tempdir = tempfile.tempdir, str(self.folder / "tmp")
         self.values: dict[str, Any] = {}
         self.heap_secret = bytearray(os.urandom(24))
 
@@ -149,7 +154,11 @@ class World:
         for name in ("state-of-host", "other", "granted", "results", "hostile"):
             (folder / name).mkdir()
         (folder / "results").chmod(0o777)
-        secret, other, granted = folder / "state-of-host" / "events.db", folder / "other" / "tool.py", folder / "granted" / "data.txt"
+        secret, other, granted = (
+            folder / "state-of-host" / "events.db",
+            folder / "other" / "tool.py",
+            folder / "granted" / "data.txt",
+        )
         for file in (secret, other, granted):
             file.write_text("the content of a file that is not the tool's\n")
         self.values = {
@@ -185,6 +194,7 @@ class World:
     def __exit__(self, *_: object) -> None:
         for fd in (77, 78, 79):
             os.close(fd)
+        tempfile.tempdir = self.before
         self.stack.close()
 
     def _listener(self, family: int, kind: int, address: Any) -> socket.socket:
@@ -198,7 +208,9 @@ class World:
         """A key in a session keyring that every process of this runner inherits."""
         syscall("keyctl", 1, None)
         self.values["key_name"] = f"fumehood-host-{os.getpid()}"
-        self.values["key_id"] = syscall("add_key", b"user", self.values["key_name"].encode(), b"the host's secret", 17, -3)
+        self.values["key_id"] = syscall(
+            "add_key", b"user", self.values["key_name"].encode(), b"the host's secret", 17, -3
+        )
 
     def _open_descriptors(self, secret: Path) -> None:
         """A file, a folder and a socket, inheritable, as a careless library leaves them."""
@@ -229,14 +241,24 @@ class Harness:
 
     def frame(self, module: str, case: Case, **more: Any) -> CallFrame:
         """The call of one case: which body, and the world it attacks."""
-        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TOOL_SECRET": self.world.values["tool_secret"]}
+        env = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "TOOL_SECRET": self.world.values["tool_secret"],
+        }
         private = self.isolator.tier == "namespaces"
-        given = {"module": module, "case": case.id, "world": {**self.world.values, "private": private, **more}}
+        given = {
+            "module": module,
+            "case": case.id,
+            "world": {**self.world.values, "private": private, **more},
+        }
         return CallFrame(f"call-{case.id}", given, env | dict(case.cage.env), frozenset({"TOOL_SECRET"}))
 
     async def call(self, module: str, case: Case, services: Services | None = None, **more: Any) -> Ended:
         """One child, one body."""
-        return await self.isolator.call(self.spec(case), self.frame(module, case, **more), services or Services())
+        return await self.isolator.call(
+            self.spec(case), self.frame(module, case, **more), services or Services()
+        )
 
 
 def record(ended: Ended) -> dict[str, Any]:
@@ -251,7 +273,12 @@ def record(ended: Ended) -> dict[str, Any]:
         "signal": verdict.signal,
         "error": error.get("type"),
         "violations": dict(ended.violations),
-        "detail": [verdict.message, error.get("message"), error.get("trace"), ended.stderr.decode("utf-8", "replace")[-2000:]],
+        "detail": [
+            verdict.message,
+            error.get("message"),
+            error.get("trace"),
+            ended.stderr.decode("utf-8", "replace")[-2000:],
+        ],
     }
 
 
@@ -263,17 +290,32 @@ async def _run_case(harness: Harness, module: str, case: Case) -> dict[str, Any]
                 return {"value": await getattr(drivers, case.host)(harness, module, case)}
             return record(await harness.call(module, case))
     except TimeoutError:
-        return {"outcome": "harness", "reason": f"no end within {CASE_S:.0f} s", "signal": None, "error": None}
+        return {
+            "outcome": "harness",
+            "reason": f"no end within {CASE_S:.0f} s",
+            "signal": None,
+            "error": None,
+        }
     except SandboxUnavailable as error:
         return {"outcome": "refused", "reason": str(error), "signal": None, "error": None}
     except Exception as error:  # what a child does must never raise here: a finding, told by the test
-        return {"outcome": "raised", "reason": repr(error), "signal": None, "error": None, "detail": traceback.format_exc()}
+        return {
+            "outcome": "raised",
+            "reason": repr(error),
+            "signal": None,
+            "error": None,
+            "detail": traceback.format_exc(),
+        }
 
 
 async def run_setup(setup: str, wanted: Sequence[str]) -> dict[str, Any]:
     """Every case of a set-up."""
     _, _, without = setup.partition("-without-")
-    cases = [(module, case) for name, (module, case) in all_cases().items() if case.runs_in(setup) and (not wanted or name in wanted)]
+    cases = [
+        (module, case)
+        for name, (module, case) in all_cases().items()
+        if case.runs_in(setup) and (not wanted or name in wanted)
+    ]
     results: dict[str, Any] = {}
     removed = {"seccomp": ["seccomp-rules"], "landlock": ["landlock"]}.get(without, [])
     with contextlib.ExitStack() as stack:
@@ -301,19 +343,33 @@ async def run_setup(setup: str, wanted: Sequence[str]) -> dict[str, Any]:
 
 
 async def run_refusals() -> dict[str, Any]:
-    """Every wall left out in turn: what the host says of such a child. It must never come to the tool's code."""
+    """Every wall left out in turn: what the host says of such a child. It must never come to the
+    tool's code.
+    """
     from tests.isolate.degraded.launch import REMOVALS
 
     results: dict[str, Any] = {}
     with World() as world, degraded_children():
         witness = Path(world.values["results"]) / "ran"
         tool = world.folder / "witness.py"
-        tool.write_text(f"open({str(witness)!r}, 'w').close()\ndef run(input, ctx):\n    return 'ran'\n", encoding="utf-8")
+        tool.write_text(
+            f"open({str(witness)!r}, 'w').close()\ndef run(input, ctx):\n    return 'ran'\n", encoding="utf-8"
+        )
         for wall in ("nothing", *REMOVALS):
-            async with DegradedIsolator("namespaces", [] if wall == "nothing" else [wall], spares=0) as isolator:
-                spec = ToolSpec(f"witness-{wall}", "module", path=tool, write=(witness.parent,), limits=Limits(timeout_s=10.0))
+            async with DegradedIsolator(
+                "namespaces", [] if wall == "nothing" else [wall], spares=0
+            ) as isolator:
+                spec = ToolSpec(
+                    f"witness-{wall}",
+                    "module",
+                    path=tool,
+                    write=(witness.parent,),
+                    limits=Limits(timeout_s=10.0),
+                )
                 try:
-                    ended = await isolator.call(spec, CallFrame("refused", None, {"PATH": "/usr/bin"}), Services())
+                    ended = await isolator.call(
+                        spec, CallFrame("refused", None, {"PATH": "/usr/bin"}), Services()
+                    )
                     told = ended.verdict.message or str(ended.verdict.value)
                 except SandboxUnavailable as error:
                     told = error.message
@@ -332,7 +388,10 @@ async def run_posture() -> dict[str, Any]:
 
     with World() as world:
         found = await inspect(world.folder, world.values["tool_secret"])
-        return {**found, "host": {"pid": os.getpid(), "secret": world.values["tool_secret"], "folder": str(world.folder)}}
+        return {
+            **found,
+            "host": {"pid": os.getpid(), "secret": world.values["tool_secret"], "folder": str(world.folder)},
+        }
 
 
 def run_controls(wanted: Sequence[str]) -> dict[str, Any]:
@@ -349,7 +408,11 @@ def run_controls(wanted: Sequence[str]) -> dict[str, Any]:
 def _control(world: World, module: str, case: Case) -> dict[str, Any]:
     argv = [sys.executable, str(TOOL)]
     secret = world.values["tool_secret"]
-    given = {"module": module, "case": case.id, "world": {**world.values, "halves": [secret[:12], secret[12:]]}}
+    given = {
+        "module": module,
+        "case": case.id,
+        "world": {**world.values, "halves": [secret[:12], secret[12:]]},
+    }
     ran = subprocess.run(
         as_user(argv) if case.control_as == "user" else argv,
         input=json.dumps(given).encode(),
@@ -363,7 +426,13 @@ def _control(world: World, module: str, case: Case) -> dict[str, Any]:
         return {"value": json.loads(ran.stdout)}
     except ValueError:
         detail = [ran.stdout.decode("utf-8", "replace")[-500:], ran.stderr.decode("utf-8", "replace")[-2000:]]
-        return {"outcome": "control", "reason": f"exit code {ran.returncode}", "signal": None, "error": None, "detail": detail}
+        return {
+            "outcome": "control",
+            "reason": f"exit code {ran.returncode}",
+            "signal": None,
+            "error": None,
+            "detail": detail,
+        }
 
 
 def main(arguments: Sequence[str]) -> int:

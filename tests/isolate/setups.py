@@ -17,7 +17,9 @@ MARKER = "env-marker-of-the-host"
 RUN_S = 600.0  # a set-up takes half a minute on two idle cores; a hang must end all the same
 
 ROOTLESS = os.geteuid() != 0
-"""As an ordinary user only that user's set-ups can run; `tests/test_promises.py` says what the machine must be able to do."""
+"""As an ordinary user only that user's set-ups can run; `tests/test_promises.py` says what the
+machine must be able to do.
+"""
 
 RUNNABLE = tuple(setup for setup in SETUPS if setup.startswith("user") or not ROOTLESS)
 
@@ -44,7 +46,9 @@ def results(setup: str, person: str = "") -> Mapping[str, Any]:
         check=False,
     )
     # Not a word on standard error: a callback that failed in the host's loop would end there.
-    assert (ran.returncode, ran.stderr) == (0, ""), f"{setup}: exit code {ran.returncode}\n{ran.stderr}\n{ran.stdout[-2000:]}"
+    assert (ran.returncode, ran.stderr) == (0, ""), (
+        f"{setup}: exit code {ran.returncode}\n{ran.stderr}\n{ran.stdout[-2000:]}"
+    )
     found: Mapping[str, Any] = json.loads(ran.stdout)
     return found
 

@@ -1,7 +1,9 @@
-"""The catalogue of abuse, row by row: each attack run by a real child in every set-up, and outside as its own control.
+"""The catalogue of abuse, row by row: each attack run by a real child in every set-up, and outside as its own
+control.
 
-Set-ups: root, an ordinary user, and both with a wall taken away (seccomp allows everything; Landlock is not there; no namespaces, which is the
-tier `landlock`). What is expected stands beside each attack in `attacks/*.py`; the number in a test's id is the row.
+Set-ups: root, an ordinary user, and both with a wall taken away (seccomp allows everything; Landlock is not
+there; no namespaces, which is the tier `landlock`). What is expected stands beside each attack in
+`attacks/*.py`; the number in a test's id is the row.
 """
 
 from __future__ import annotations
@@ -54,7 +56,13 @@ def test_every_attack_names_the_wall_that_answers_first() -> None:
 
 
 _REFUSED_CALLS = {
-    "4-memory-of-others": {"ptrace": 2, "process_vm_readv": 2, "pidfd_getfd": 1, "kcmp": 1, "process_madvise": 1},
+    "4-memory-of-others": {
+        "ptrace": 2,
+        "process_vm_readv": 2,
+        "pidfd_getfd": 1,
+        "kcmp": 1,
+        "process_madvise": 1,
+    },
     "12-keyring": {"keyctl": 2, "add_key": 1, "request_key": 1},
     "13-kernel-log-perf-bpf": {"syslog": 1, "perf_event_open": 1, "bpf": 1},
     "22-file-handles": {"name_to_handle_at": 2, "open_by_handle_at": 1, "fanotify_init": 1},

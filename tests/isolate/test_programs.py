@@ -1,5 +1,5 @@
-"""Honest programs work inside as outside: the "Isolation" scenarios of public bug reports (the id is the report's), as root, as an ordinary
-user, and on the tier without namespaces where the report concerns it.
+"""Honest programs work inside as outside: the "Isolation" scenarios of public bug reports (the id is the
+report's), as root, as an ordinary user, and on the tier without namespaces where the report concerns it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,15 @@ def test_authorities_behind_links_are_read_and_private_keys_beside_them_are_not(
             link.unlink()  # the single files would do as well: only the bundle is left
     runner = f"{sys.executable} -m tests.isolate.runner root I17-certificates"
     ran = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f"mount --bind {etc} /etc; exec {runner}"],
+        [
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-ec",
+            f"mount --bind {etc} /etc; exec {runner}",
+        ],
         cwd=ROOT,
         env={**os.environ, "FUMEHOOD_ATTACK_MARKER": MARKER},
         capture_output=True,

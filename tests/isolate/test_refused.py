@@ -1,7 +1,7 @@
 """A child that lacks a wall is refused, with the wall's name, before a line of the tool's code has run.
 
-Each wall is left out by `degraded/launch.py`, as a broken build or kernel would; the child's own report says FULL all the same. The host finds
-out by looking.
+Each wall is left out by `degraded/launch.py`, as a broken build or kernel would; the child's own report says
+FULL all the same. The host finds out by looking.
 """
 
 from __future__ import annotations

@@ -13,23 +13,36 @@ from typing import Any
 _libc = ctypes.CDLL(None, use_errno=True)
 
 NUMBERS = {
-    "mount": 165, "umount2": 166, "pivot_root": 155, "chroot": 161, "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431,
-    "fsmount": 432, "fspick": 433, "mount_setattr": 442, "statmount": 457, "listmount": 458, "ptrace": 101, "process_vm_readv": 310,
-    "process_vm_writev": 311, "pidfd_open": 434, "pidfd_getfd": 438, "kcmp": 312, "process_madvise": 440, "keyctl": 250, "add_key": 248,
-    "request_key": 249, "syslog": 103, "perf_event_open": 298, "bpf": 321, "unshare": 272, "clone": 56, "clone3": 435, "setns": 308,
-    "name_to_handle_at": 303, "open_by_handle_at": 304, "kexec_load": 246, "kexec_file_load": 320, "init_module": 175,
-    "finit_module": 313, "delete_module": 176, "reboot": 169, "swapon": 167, "swapoff": 168, "acct": 163, "quotactl": 179, "iopl": 172,
-    "ioperm": 173, "settimeofday": 164, "clock_settime": 227, "adjtimex": 159, "sethostname": 170, "setdomainname": 171,
-    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "userfaultfd": 323, "memfd_secret": 447, "vmsplice": 278,
-    "personality": 135, "modify_ldt": 154, "mknod": 133, "memfd_create": 319, "execveat": 322, "ioctl": 16, "socket": 41, "getpid": 39,
-    "fanotify_init": 300, "setuid": 105, "setresuid": 117, "capset": 126, "mlockall": 151, "shmget": 29, "shmat": 30, "msgget": 68,
-    "mq_open": 240, "ioprio_set": 251, "sched_setscheduler": 144, "setpriority": 141, "fchmodat2": 452, "faccessat2": 439,
+    "mount": 165, "umount2": 166, "pivot_root": 155, "chroot": 161, "open_tree": 428, "move_mount": 429,
+    "fsopen": 430, "fsconfig": 431,
+    "fsmount": 432, "fspick": 433, "mount_setattr": 442, "statmount": 457, "listmount": 458, "ptrace": 101,
+    "process_vm_readv": 310,
+    "process_vm_writev": 311, "pidfd_open": 434, "pidfd_getfd": 438, "kcmp": 312, "process_madvise": 440,
+    "keyctl": 250, "add_key": 248,
+    "request_key": 249, "syslog": 103, "perf_event_open": 298, "bpf": 321, "unshare": 272, "clone": 56,
+    "clone3": 435, "setns": 308,
+    "name_to_handle_at": 303, "open_by_handle_at": 304, "kexec_load": 246, "kexec_file_load": 320,
+    "init_module": 175,
+    "finit_module": 313, "delete_module": 176, "reboot": 169, "swapon": 167, "swapoff": 168, "acct": 163,
+    "quotactl": 179, "iopl": 172,
+    "ioperm": 173, "settimeofday": 164, "clock_settime": 227, "adjtimex": 159, "sethostname": 170,
+    "setdomainname": 171,
+    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "userfaultfd": 323,
+    "memfd_secret": 447, "vmsplice": 278,
+    "personality": 135, "modify_ldt": 154, "mknod": 133, "memfd_create": 319, "execveat": 322, "ioctl": 16,
+    "socket": 41, "getpid": 39,
+    "fanotify_init": 300, "setuid": 105, "setresuid": 117, "capset": 126, "mlockall": 151, "shmget": 29,
+    "shmat": 30, "msgget": 68,
+    "mq_open": 240, "ioprio_set": 251, "sched_setscheduler": 144, "setpriority": 141, "fchmodat2": 452,
+    "faccessat2": 439,
     "prctl": 157, "fcntl": 72,
 }  # fmt: skip
 
 
 def syscall(name: str | int, *arguments: Any) -> int:
-    """A raw system call. Raises OSError. Integers go as 64 bits, bytes and buffers as pointers, None as a null pointer."""
+    """A raw system call. Raises OSError. Integers go as 64 bits, bytes and buffers as pointers,
+    None as a null pointer.
+    """
     number = NUMBERS[name] if isinstance(name, str) else name
     converted = [ctypes.c_ulong(a & 0xFFFFFFFFFFFFFFFF) if isinstance(a, int) else a for a in arguments]
     ctypes.set_errno(0)
@@ -41,7 +54,7 @@ def syscall(name: str | int, *arguments: Any) -> int:
 
 
 def answer(step: Callable[[], object]) -> str:
-    """"ok", or the name of the error."""
+    """ "ok", or the name of the error."""
     try:
         step()
     except OSError as error:
@@ -119,13 +132,17 @@ def scratch(world: Mapping[str, Any]) -> str:
 def visible_processes() -> list[int]:
     """Numbers in /proc that are neither this process nor one of its ancestors' names for it."""
     try:
-        return sorted(int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
+        return sorted(
+            int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()
+        )
     except OSError:
         return []
 
 
 def find_in_memory(first: bytes, second: bytes) -> bool:
-    """Whether `first` directly followed by `second` stands in this process's own memory. Neither argument holds both."""
+    """Whether `first` directly followed by `second` stands in this process's own memory. Neither
+    argument holds both.
+    """
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         lines = file.readlines()
     with open("/proc/self/mem", "rb", buffering=0) as memory:

@@ -1,8 +1,9 @@
-"""One attack (or honest program): a function that runs inside a child and, unchanged, outside as its own control.
+"""One attack (or honest program): a function that runs inside a child and, unchanged, outside as its own
+control.
 
-What a body returns is compared as a whole value. An expectation is a JSON value, in which a frozenset of texts stands for "one of
-these"; or `Ends`, for a call that must not come back with a value. This module and everything beside it is stdlib-only: it is imported
-inside the cage too, by `tool.py`.
+What a body returns is compared as a whole value. An expectation is a JSON value, in which a frozenset of
+texts stands for "one of these"; or `Ends`, for a call that must not come back with a value. This module and
+everything beside it is stdlib-only: it is imported inside the cage too, by `tool.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 World = Mapping[str, Any]
-"""What the runner prepared outside and tells the attacker: process numbers, ports, paths, the call's own input."""
+"""What the runner prepared outside and tells the attacker: process numbers, ports, paths, the
+call's own input.
+"""
 
 Body = Callable[[World], Any]
 B = TypeVar("B", bound=Body)
@@ -42,7 +45,9 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Cage:
-    """How the cage of one case differs from the plain one. limits: fields of `Limits`. read, write: keys of the world that hold paths."""
+    """How the cage of one case differs from the plain one. limits: fields of `Limits`. read, write:
+    keys of the world that hold paths.
+    """
 
     limits: tuple[tuple[str, float], ...] = ()
     read: tuple[str, ...] = ()
@@ -61,7 +66,9 @@ def limits(**values: float) -> Cage:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row of the catalogue, or a part of one. walls: set-up (or "without-x") -> expectation where it is not `caged`."""
+    """One row of the catalogue, or a part of one. walls: set-up (or "without-x") -> expectation
+    where it is not `caged`.
+    """
 
     row: str
     name: str
@@ -117,16 +124,29 @@ class Table:
     ) -> Callable[[B], B]:
         """Register a body.
 
-        caged: the expectation in the whole cage. control: what the same body gives outside, run as `control_as`; no_control says why there
-        can be none. first: the wall that answers first. walls: expectations in other set-ups. only: set-ups it runs in. heavy: it uses the
-        machine up or is measured, so nothing runs beside it. host: the name of the host-side function (`drivers.py`) that drives it.
+        caged: the expectation in the whole cage. control: what the same body gives outside, run as
+        `control_as`; no_control says why there can be none. first: the wall that answers first. walls:
+        expectations in other set-ups. only: set-ups it runs in. heavy: it uses the machine up or is measured,
+        so nothing runs beside it. host: the name of the host-side function (`drivers.py`) that drives it.
         """
         if (control is None) == (not no_control):
             raise ValueError(f"{row}-{name}: give a control or say why there is none")
 
         def register(body: B) -> B:
             case = Case(
-                str(row), name, body, caged, control, control_as, no_control, first, dict(walls or {}), cage, only, heavy, host
+                str(row),
+                name,
+                body,
+                caged,
+                control,
+                control_as,
+                no_control,
+                first,
+                dict(walls or {}),
+                cage,
+                only,
+                heavy,
+                host,
             )
             if case.id in self.cases:
                 raise ValueError(f"{case.id} is there twice")
@@ -137,7 +157,9 @@ class Table:
 
 
 def settle(expected: Any, got: Any) -> Any:
-    """`expected` with every choice that `got` satisfies replaced by what was got: the two are then compared with ==."""
+    """`expected` with every choice that `got` satisfies replaced by what was got: the two are then
+    compared with ==.
+    """
     if isinstance(expected, frozenset):
         return got if isinstance(got, str) and got in expected else sorted(expected)
     if isinstance(expected, Mapping) and isinstance(got, Mapping):

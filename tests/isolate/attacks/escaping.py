@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import mmap
 import os
 import socket
@@ -16,7 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.isolate.attacks._kernel import NUMBERS, answer, answers, apart, opening, scratch, syscall, value_apart
+from tests.isolate.attacks._kernel import (
+    NUMBERS,
+    answer,
+    answers,
+    apart,
+    opening,
+    scratch,
+    syscall,
+    value_apart,
+)
 from tests.isolate.attacks._model import Table, World, one_of
 
 TABLE = Table()
@@ -44,7 +54,7 @@ def _clone(flags: int) -> None:
     os.waitpid(pid, 0)
 
 
-# 16, 17, 18 -----------------------------------------------------------------------------------------------------------
+# 16, 17, 18 -------------------------------------------------------------------------------------------------
 
 _CLOSED = one_of("EPERM", "ENOSPC")
 
@@ -107,10 +117,19 @@ _JOINS = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 @attack(
     18,
     "other-namespaces",
-    caged={**{f"unshare {n}": "EPERM" for n in _OTHERS}, **{f"setns {n}": "EPERM" for n in _JOINS}, "setns pidfd": "EPERM"},
-    control={**{f"unshare {n}": "ok" for n in _OTHERS}, **{f"setns {n}": one_of("ok", "EINVAL") for n in _JOINS}, "setns pidfd": "ok"},
+    caged={
+        **{f"unshare {n}": "EPERM" for n in _OTHERS},
+        **{f"setns {n}": "EPERM" for n in _JOINS},
+        "setns pidfd": "EPERM",
+    },
+    control={
+        **{f"unshare {n}": "ok" for n in _OTHERS},
+        **{f"setns {n}": one_of("ok", "EINVAL") for n in _JOINS},
+        "setns pidfd": "ok",
+    },
     first="seccomp",
-    # No capability: the same answer, but for joining the user namespace one is in, which is EINVAL for everybody.
+    # No capability: the same answer, but for joining the user namespace one is in, which is EINVAL for
+    # everybody.
     walls={
         "without-seccomp": {
             **{f"unshare {n}": "EPERM" for n in _OTHERS},
@@ -127,21 +146,26 @@ def other_namespaces(world: World) -> dict[str, str]:
         fd = os.open(f"/proc/self/ns/{name}", os.O_RDONLY)
         syscall("setns", fd, 0)
 
-    steps: dict[str, Callable[[], object]] = {f"unshare {n}": lambda n=n: syscall("unshare", CLONE[n]) for n in _OTHERS}  # type: ignore[misc]
-    steps |= {f"setns {n}": lambda n=n: join(n) for n in _JOINS}  # type: ignore[misc]
+    steps: dict[str, Callable[[], object]] = {
+        f"unshare {name}": functools.partial(syscall, "unshare", CLONE[name]) for name in _OTHERS
+    }
+    steps |= {f"setns {name}": functools.partial(join, name) for name in _JOINS}
     steps["setns pidfd"] = lambda: syscall("setns", os.pidfd_open(os.getpid()), CLONE["net"])
     return answers(steps)
 
 
-# 19, 20, 33 -----------------------------------------------------------------------------------------------------------
+# 19, 20, 33 -------------------------------------------------------------------------------------------------
 
 _MOUNT_CALLS = (
-    "mount bind", "mount move", "umount", "pivot_root", "chroot", "open_tree", "move_mount", "mount_setattr", "fsopen", "fspick",
+    "mount bind", "mount move", "umount", "pivot_root", "chroot", "open_tree", "move_mount", "mount_setattr",
+    "fsopen", "fspick",
 )  # fmt: skip
 
 
 def _in_new_mounts(step: Callable[[], object]) -> Callable[[], object]:
-    """The control must not change the machine it runs on: outside, a private mount namespace comes first; inside it is refused."""
+    """The control must not change the machine it runs on: outside, a private mount namespace comes
+    first; inside it is refused.
+    """
 
     def run() -> None:
         try:
@@ -158,10 +182,14 @@ def _in_new_mounts(step: Callable[[], object]) -> Callable[[], object]:
     19,
     "mount-family",
     caged=dict.fromkeys(_MOUNT_CALLS, "EPERM"),
-    control=dict.fromkeys(_MOUNT_CALLS, "ok") | {"mount move": one_of("ok", "EINVAL"), "pivot_root": one_of("ok", "EINVAL", "EBUSY")},
+    control=dict.fromkeys(_MOUNT_CALLS, "ok")
+    | {"mount move": one_of("ok", "EINVAL"), "pivot_root": one_of("ok", "EINVAL", "EBUSY")},
     first="seccomp",
     # No capability and Landlock.
-    walls={"without-seccomp": dict.fromkeys(_MOUNT_CALLS, "EPERM") | {"move_mount": one_of("EPERM", "EBADF", "EINVAL")}},
+    walls={
+        "without-seccomp": dict.fromkeys(_MOUNT_CALLS, "EPERM")
+        | {"move_mount": one_of("EPERM", "EBADF", "EINVAL")}
+    },
 )
 def mount_family(world: World) -> dict[str, str]:
     """Every call that changes what a path means, old and new."""
@@ -212,15 +240,19 @@ def mount_family(world: World) -> dict[str, str]:
 @attack(
     20,
     "undo-read-only",
-    caged={"remount /usr": "EPERM", "remount /": "EPERM", "write /usr": "EROFS", "write /": "EROFS", "clear flags": "EPERM"},
-    control={"remount /usr": one_of("ok", "EINVAL"), "remount /": "ok", "write /usr": "ok", "write /": "ok", "clear flags": "ok"},
+    caged={"remount /usr": "EPERM", "remount /": "EPERM", "write /usr": "EROFS", "write /": "EROFS",
+           "clear flags": "EPERM"},
+    control={"remount /usr": one_of("ok", "EINVAL"), "remount /": "ok", "write /usr": "ok", "write /": "ok",
+             "clear flags": "ok"},
     first="seccomp",
     walls={
         "without-seccomp": {
-            "remount /usr": "EPERM", "remount /": "EPERM", "write /usr": "EROFS", "write /": "EROFS", "clear flags": "EPERM",
+            "remount /usr": "EPERM", "remount /": "EPERM", "write /usr": "EROFS", "write /": "EROFS",
+            "clear flags": "EPERM",
         },
         "without-namespaces": {
-            "remount /usr": "EPERM", "remount /": "EPERM", "write /usr": "EACCES", "write /": "EACCES", "clear flags": "EPERM",
+            "remount /usr": "EPERM", "remount /": "EPERM", "write /usr": "EACCES", "write /": "EACCES",
+            "clear flags": "EPERM",
         },
     },
 )  # fmt: skip
@@ -240,7 +272,9 @@ def undo_read_only(world: World) -> dict[str, str]:
         {
             "remount /usr": _in_new_mounts(lambda: syscall("mount", b"none", b"/usr", None, remount, None)),
             "remount /": _in_new_mounts(lambda: syscall("mount", b"none", b"/", None, remount, None)),
-            "clear flags": _in_new_mounts(lambda: syscall("mount_setattr", -100, b"/", 0x8000, struct.pack("4Q", 0, 1, 0, 0), 32)),
+            "clear flags": _in_new_mounts(
+                lambda: syscall("mount_setattr", -100, b"/", 0x8000, struct.pack("4Q", 0, 1, 0, 0), 32)
+            ),
             "write /usr": write("/usr"),
             "write /": write(""),
         }
@@ -251,9 +285,21 @@ def undo_read_only(world: World) -> dict[str, str]:
     33,
     "own-filesystem",
     caged={"fuse": "ENOENT", "overlay": "EPERM", "tmpfs": "EPERM", "proc": "EPERM"},
-    control={"fuse": one_of("ok", "ENOENT", "ENODEV"), "overlay": one_of("ok", "ENODEV"), "tmpfs": "ok", "proc": "ok"},
+    control={
+        "fuse": one_of("ok", "ENOENT", "ENODEV"),
+        "overlay": one_of("ok", "ENODEV"),
+        "tmpfs": "ok",
+        "proc": "ok",
+    },
     first="seccomp",
-    walls={"without-namespaces": {"fuse": one_of("EACCES", "ENOENT"), "overlay": "EPERM", "tmpfs": "EPERM", "proc": "EPERM"}},
+    walls={
+        "without-namespaces": {
+            "fuse": one_of("EACCES", "ENOENT"),
+            "overlay": "EPERM",
+            "tmpfs": "EPERM",
+            "proc": "EPERM",
+        }
+    },
 )
 def own_filesystem(world: World) -> dict[str, str]:
     """A file system whose answers the attacker makes."""
@@ -280,15 +326,24 @@ def own_filesystem(world: World) -> dict[str, str]:
     }
 
 
-# 21 -------------------------------------------------------------------------------------------------------------------
+# 21 ---------------------------------------------------------------------------------------------------------
 
 
 def _setuid_program(world: World) -> dict[str, Any]:
     """Whether a set-user-id program, in place and copied, runs as somebody else."""
-    program = next((p for p in ("/usr/bin/passwd", "/usr/bin/su", "/usr/bin/chsh", "/usr/bin/newgrp") if os.path.exists(p)), None)
+    program = next(
+        (
+            p
+            for p in ("/usr/bin/passwd", "/usr/bin/su", "/usr/bin/chsh", "/usr/bin/newgrp")
+            if os.path.exists(p)
+        ),
+        None,
+    )
     if program is None:
         return {"runs as another": False}
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         changed = False
         for _ in range(200):
             try:
@@ -323,19 +378,26 @@ def set_user_id_program(world: World) -> dict[str, Any]:
     21,
     "regain-ids-and-capabilities",
     # Only one id is mapped, so that 0 is not even a valid one inside.
-    caged={"setuid": "EINVAL", "setresuid": "EINVAL", "setgid": "EINVAL", "setgroups": "EPERM", "capset": "EPERM", "ambient": "EPERM",
-           "securebits": "EPERM", "chmod own": "ok", "effective": "0000000000000000", "bounding": "0000000000000000"},
-    control={"setuid": "ok", "setresuid": "ok", "setgid": "ok", "setgroups": "ok", "capset": "ok", "ambient": "ok", "securebits": "ok",
+    caged={"setuid": "EINVAL", "setresuid": "EINVAL", "setgid": "EINVAL", "setgroups": "EPERM",
+           "capset": "EPERM", "ambient": "EPERM",
+           "securebits": "EPERM", "chmod own": "ok", "effective": "0000000000000000",
+           "bounding": "0000000000000000"},
+    control={"setuid": "ok", "setresuid": "ok", "setgid": "ok", "setgroups": "ok", "capset": "ok",
+             "ambient": "ok", "securebits": "ok",
              "chmod own": "ok", "effective": one_of("never"), "bounding": one_of("never")},
     first="capabilities",
-    # An ordinary user cannot empty the bounding set where there is no namespace; no_new_privs keeps it without effect.
+    # An ordinary user cannot empty the bounding set where there is no namespace; no_new_privs keeps it
+    # without effect.
     walls={
         "root-without-namespaces": {
-            "setuid": "EPERM", "setresuid": "EPERM", "setgid": "EPERM", "setgroups": "EPERM", "capset": "EPERM", "ambient": "EPERM",
-            "securebits": "EPERM", "chmod own": "ok", "effective": "0000000000000000", "bounding": "0000000000000000",
+            "setuid": "EPERM", "setresuid": "EPERM", "setgid": "EPERM", "setgroups": "EPERM",
+            "capset": "EPERM", "ambient": "EPERM",
+            "securebits": "EPERM", "chmod own": "ok", "effective": "0000000000000000",
+            "bounding": "0000000000000000",
         },
         "user-without-namespaces": {
-            "setuid": "EPERM", "setresuid": "EPERM", "setgid": "EPERM", "setgroups": "EPERM", "capset": "EPERM", "ambient": "EPERM",
+            "setuid": "EPERM", "setresuid": "EPERM", "setgid": "EPERM", "setgroups": "EPERM",
+            "capset": "EPERM", "ambient": "EPERM",
             "securebits": "EPERM", "chmod own": "ok", "effective": "0000000000000000", "bounding": "full",
         },
     },
@@ -382,7 +444,7 @@ def regain_ids_and_capabilities(world: World) -> dict[str, str]:
     }
 
 
-# 22, 23 ---------------------------------------------------------------------------------------------------------------
+# 22, 23 -----------------------------------------------------------------------------------------------------
 
 
 @attack(
@@ -391,8 +453,15 @@ def regain_ids_and_capabilities(world: World) -> dict[str, str]:
     caged={"name_to_handle_at": "EPERM", "open_by_handle_at": "EPERM", "fanotify": "EPERM"},
     control={"name_to_handle_at": "ok", "open_by_handle_at": one_of("ok", "ESTALE"), "fanotify": "ok"},
     first="seccomp",
-    # CAP_DAC_READ_SEARCH opens handles; naming one is free. fanotify watches only what one could watch anyway.
-    walls={"without-seccomp": {"name_to_handle_at": one_of("ok", "EOPNOTSUPP"), "open_by_handle_at": "EPERM", "fanotify": "EPERM"}},
+    # CAP_DAC_READ_SEARCH opens handles; naming one is free. fanotify watches only what one could watch
+    # anyway.
+    walls={
+        "without-seccomp": {
+            "name_to_handle_at": one_of("ok", "EOPNOTSUPP"),
+            "open_by_handle_at": "EPERM",
+            "fanotify": "EPERM",
+        }
+    },
 )
 def file_handles(world: World) -> dict[str, str]:
     """The old way out of containers: a handle of a file that the view does not show."""
@@ -422,7 +491,8 @@ def file_handles(world: World) -> dict[str, str]:
 
 
 _MACHINE_CALLS = (
-    "reboot", "swapon", "swapoff", "acct", "quotactl", "iopl", "ioperm", "settimeofday", "clock_settime", "adjtimex", "sethostname",
+    "reboot", "swapon", "swapoff", "acct", "quotactl", "iopl", "ioperm", "settimeofday", "clock_settime",
+    "adjtimex", "sethostname",
     "setdomainname",
 )  # fmt: skip
 
@@ -433,12 +503,15 @@ _MACHINE_CALLS = (
     caged=dict.fromkeys(_MACHINE_CALLS, "EPERM"),
     # Past the check of the permission, each call is given nothing to do.
     control={
-        "reboot": "ok", "swapon": "EISDIR", "swapoff": "EISDIR", "acct": one_of("ok", "ENOSYS"), "quotactl": one_of("ok", "ENOSYS", "ESRCH"),
-        "iopl": one_of("ok", "ENOSYS"), "ioperm": one_of("ok", "ENOSYS"), "settimeofday": "ok", "clock_settime": "EINVAL", "adjtimex": "EINVAL", "sethostname": "ok",
+        "reboot": "ok", "swapon": "EISDIR", "swapoff": "EISDIR", "acct": one_of("ok", "ENOSYS"),
+        "quotactl": one_of("ok", "ENOSYS", "ESRCH"),
+        "iopl": one_of("ok", "ENOSYS"), "ioperm": one_of("ok", "ENOSYS"), "settimeofday": "ok",
+        "clock_settime": "EINVAL", "adjtimex": "EINVAL", "sethostname": "ok",
         "setdomainname": "ok",
     },
     first="seccomp",
-    # No capability. quotactl's Q_SYNC needs none, and a time that is none is told before the right is asked for.
+    # No capability. quotactl's Q_SYNC needs none, and a time that is none is told before the right is asked
+    # for.
     walls={
         "without-seccomp": dict.fromkeys(_MACHINE_CALLS, "EPERM")
         | {"quotactl": one_of("ok", "ENOSYS", "ESRCH"), "clock_settime": one_of("EPERM", "EINVAL")}
@@ -461,7 +534,9 @@ def the_machine(world: World) -> dict[str, str]:
 
     return answers(
         {
-            "reboot": lambda: syscall("reboot", 0xFEE1DEAD, 672274793, 0),  # CAD_OFF: keeps Ctrl-Alt-Del from rebooting
+            "reboot": lambda: syscall(
+                "reboot", 0xFEE1DEAD, 672274793, 0
+            ),  # CAD_OFF: keeps Ctrl-Alt-Del from rebooting
             "swapon": lambda: syscall("swapon", b"/usr", 0),
             "swapoff": lambda: syscall("swapoff", b"/usr"),
             "acct": lambda: syscall("acct", None),
@@ -480,12 +555,15 @@ def the_machine(world: World) -> dict[str, str]:
 @attack(
     23,
     "modules-and-kexec",
-    caged=dict.fromkeys(("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load"), "EPERM"),
+    caged=dict.fromkeys(
+        ("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load"), "EPERM"
+    ),
     no_control="this kernel has neither modules nor kexec",
     first="seccomp",
     walls={
         "without-seccomp": dict.fromkeys(
-            ("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load"), one_of("EPERM", "ENOSYS")
+            ("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load"),
+            one_of("EPERM", "ENOSYS"),
         )
     },
 )
@@ -502,13 +580,17 @@ def modules_and_kexec(world: World) -> dict[str, str]:
     )
 
 
-# 24, 25, 27, 28, 30 ---------------------------------------------------------------------------------------------------
+# 24, 25, 27, 28, 30 -----------------------------------------------------------------------------------------
 
 
 @attack(
     24,
     "io-uring",
-    caged={"setup": "ENOSYS", "enter": "ENOSYS", "register": "ENOSYS"},  # libraries probe for it and fall back
+    caged={
+        "setup": "ENOSYS",
+        "enter": "ENOSYS",
+        "register": "ENOSYS",
+    },  # libraries probe for it and fall back
     control={"setup": "ok", "enter": "EBADF", "register": "EBADF"},
     control_as="user",
     first=ALONE,
@@ -528,12 +610,15 @@ def io_uring(world: World) -> dict[str, str]:
 @attack(
     25,
     "userfaultfd-secret-splice",
-    caged={"userfaultfd": "EPERM", "userfaultfd user mode": "EPERM", "memfd_secret": "EPERM", "vmsplice": "EPERM"},
-    control={"userfaultfd": "ok", "userfaultfd user mode": "ok", "memfd_secret": one_of("ok", "ENOSYS"), "vmsplice": "EBADF"},
+    caged={"userfaultfd": "EPERM", "userfaultfd user mode": "EPERM", "memfd_secret": "EPERM",
+           "vmsplice": "EPERM"},
+    control={"userfaultfd": "ok", "userfaultfd user mode": "ok", "memfd_secret": one_of("ok", "ENOSYS"),
+             "vmsplice": "EBADF"},
     first=ALONE,
     walls={
         "without-seccomp": {
-            "userfaultfd": "EPERM", "userfaultfd user mode": "ok", "memfd_secret": one_of("ok", "ENOSYS"), "vmsplice": "EBADF",
+            "userfaultfd": "EPERM", "userfaultfd user mode": "ok", "memfd_secret": one_of("ok", "ENOSYS"),
+            "vmsplice": "EBADF",
         }
     },
 )  # fmt: skip
@@ -559,7 +644,10 @@ def userfaultfd_secret_splice(world: World) -> dict[str, str]:
 def x32_numbers(world: World) -> dict[str, str]:
     """The same calls under other numbers."""
     return answers(
-        {"getpid": lambda: syscall(0x40000000 | NUMBERS["getpid"]), "execve": lambda: syscall(0x40000000 | 520, None, None, None)}
+        {
+            "getpid": lambda: syscall(0x40000000 | NUMBERS["getpid"]),
+            "execve": lambda: syscall(0x40000000 | 520, None, None, None),
+        }
     )
 
 
@@ -569,13 +657,17 @@ _UNKNOWN = (471, 480, 500, 600, 1023, 9999, 0x3FFFFFFF)
 @attack(
     28,
     "unknown-numbers",
-    caged={**{str(n): "ENOSYS" for n in _UNKNOWN}, "468": "ENOSYS", "470": "ENOSYS", "fchmodat2": "ok", "faccessat2": "ok"},
-    control={**{str(n): "ENOSYS" for n in _UNKNOWN}, "468": one_of("EFAULT", "EINVAL", "ENOSYS"), "470": one_of("EFAULT", "EINVAL", "ENOSYS"),
+    caged={**{str(n): "ENOSYS" for n in _UNKNOWN}, "468": "ENOSYS", "470": "ENOSYS", "fchmodat2": "ok",
+           "faccessat2": "ok"},
+    control={**{str(n): "ENOSYS" for n in _UNKNOWN}, "468": one_of("EFAULT", "EINVAL", "ENOSYS"),
+             "470": one_of("EFAULT", "EINVAL", "ENOSYS"),
              "fchmodat2": "ok", "faccessat2": "ok"},
     control_as="user",
     first="seccomp",
-    walls={"without-seccomp": {**{str(n): "ENOSYS" for n in _UNKNOWN}, "468": one_of("EFAULT", "EINVAL", "ENOSYS"),
-                               "470": one_of("EFAULT", "EINVAL", "ENOSYS"), "fchmodat2": "ok", "faccessat2": "ok"}},
+    walls={"without-seccomp": {**{str(n): "ENOSYS" for n in _UNKNOWN}, "468": one_of("EFAULT", "EINVAL",
+    "ENOSYS"),
+                               "470": one_of("EFAULT", "EINVAL", "ENOSYS"), "fchmodat2": "ok",
+                               "faccessat2": "ok"}},
 )  # fmt: skip
 def unknown_numbers(world: World) -> dict[str, str]:
     """ENOSYS and never EPERM, so that libraries fall back; and what they do use of the newer ones works."""
@@ -583,7 +675,9 @@ def unknown_numbers(world: World) -> dict[str, str]:
     with open(path, "wb"):
         pass
     try:
-        found = answers({str(number): lambda number=number: syscall(number, 0, 0, 0, 0) for number in (*_UNKNOWN, 468, 470)})  # type: ignore[misc]
+        found = answers(
+            {str(number): functools.partial(syscall, number, 0, 0, 0, 0) for number in (*_UNKNOWN, 468, 470)}
+        )
         found["fchmodat2"] = answer(lambda: syscall("fchmodat2", -100, path.encode(), 0o600, 0))
         found["faccessat2"] = answer(lambda: syscall("faccessat2", -100, path.encode(), os.R_OK, 0x200))
     finally:
@@ -595,11 +689,21 @@ def unknown_numbers(world: World) -> dict[str, str]:
     30,
     "personality-and-segments",
     caged={"no randomisation": "EPERM", "read implies exec": "EPERM", "query": "ok", "ldt": "EPERM"},
-    control={"no randomisation": "ok", "read implies exec": "ok", "query": "ok", "ldt": one_of("ok", "ENOSYS", "EINVAL")},
+    control={
+        "no randomisation": "ok",
+        "read implies exec": "ok",
+        "query": "ok",
+        "ldt": one_of("ok", "ENOSYS", "EINVAL"),
+    },
     control_as="user",
     first=ALONE,
     walls={
-        "without-seccomp": {"no randomisation": "ok", "read implies exec": "ok", "query": "ok", "ldt": one_of("ok", "ENOSYS", "EINVAL")}
+        "without-seccomp": {
+            "no randomisation": "ok",
+            "read implies exec": "ok",
+            "query": "ok",
+            "ldt": one_of("ok", "ENOSYS", "EINVAL"),
+        }
     },
 )
 def personality_and_segments(world: World) -> dict[str, str]:
@@ -614,15 +718,20 @@ def personality_and_segments(world: World) -> dict[str, str]:
     )
 
 
-# 26, 29 ---------------------------------------------------------------------------------------------------------------
+# 26, 29 -----------------------------------------------------------------------------------------------------
+
+
+_MADE: list[mmap.mmap] = []
 
 
 def _machine_code(code: bytes) -> Any:
     memory = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     memory.write(code)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.c_long)(address)
-    function.memory = memory
+    function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.c_long)(
+        address
+    )
+    _MADE.append(memory)  # the code must stay where it is
     return function
 
 
@@ -639,7 +748,7 @@ def entry_of_32_bit(world: World) -> dict[str, str]:
     """int 0x80 counts by another table: getpid is 20 there, and what a filter refuses has other numbers."""
 
     def step() -> None:
-        get_pid = _machine_code(bytes.fromhex("b814000000" "cd80" "c3"))  # mov eax, 20; int 0x80; ret
+        get_pid = _machine_code(bytes.fromhex("b814000000cd80c3"))  # mov eax, 20; int 0x80; ret
         if get_pid(0, 0, 0, 0) != os.getpid():
             raise OSError(errno.EINVAL, "another answer")
 
@@ -649,18 +758,20 @@ def entry_of_32_bit(world: World) -> dict[str, str]:
 @attack(
     29,
     "direct-calls",
-    caged={"unshare": -errno.EPERM, "ptrace": -errno.EPERM, "mount": -errno.EPERM, "keyctl": -errno.EPERM, "socket": -errno.EAFNOSUPPORT,
+    caged={"unshare": -errno.EPERM, "ptrace": -errno.EPERM, "mount": -errno.EPERM, "keyctl": -errno.EPERM,
+           "socket": -errno.EAFNOSUPPORT,
            "clone3": -errno.ENOSYS},
     control={"unshare": 0, "ptrace": 0, "mount": 0, "keyctl": 1, "socket": 1, "clone3": -errno.EINVAL},
     first="seccomp",
     walls={
-        "without-seccomp": {"unshare": -errno.ENOSPC, "ptrace": -errno.ESRCH, "mount": -errno.EPERM, "keyctl": 1, "socket": 1,
+        "without-seccomp": {"unshare": -errno.ENOSPC, "ptrace": -errno.ESRCH, "mount": -errno.EPERM,
+                            "keyctl": 1, "socket": 1,
                             "clone3": -errno.EINVAL},
     },
 )  # fmt: skip
 def direct_calls(world: World) -> dict[str, int]:
     """Machine code of one's own instead of the C library: the kernel answers, not Python."""
-    code = bytes.fromhex("4889f8" "4889f7" "4889d6" "4889ca" "4d31d2" "4d31c0" "4d31c9" "0f05" "c3")
+    code = bytes.fromhex("4889f84889f74889d64889ca4d31d24d31c04d31c90f05c3")
     # mov rax, rdi; mov rdi, rsi; mov rsi, rdx; mov rdx, rcx; xor r10, r8, r9; syscall; ret
 
     def attempt(name: str, *arguments: int) -> int:
@@ -677,7 +788,11 @@ def direct_calls(world: World) -> dict[str, int]:
         answered: int = value_apart(step)
         return min(answered, 1)
 
-    texts = [ctypes.create_string_buffer(b"t"), ctypes.create_string_buffer(b"/tmp"), ctypes.create_string_buffer(b"tmpfs")]
+    texts = [
+        ctypes.create_string_buffer(b"t"),
+        ctypes.create_string_buffer(b"/tmp"),
+        ctypes.create_string_buffer(b"tmpfs"),
+    ]
     where = [ctypes.addressof(text) for text in texts]
     return {
         "unshare": attempt("unshare", CLONE["user"]),
@@ -689,7 +804,7 @@ def direct_calls(world: World) -> dict[str, int]:
     }
 
 
-# 31, 32 ---------------------------------------------------------------------------------------------------------------
+# 31, 32 -----------------------------------------------------------------------------------------------------
 
 _TIOCSTI, _TIOCLINUX, _TIOCSCTTY = 0x5412, 0x541C, 0x540E
 
@@ -697,21 +812,28 @@ _TIOCSTI, _TIOCLINUX, _TIOCSCTTY = 0x5412, 0x541C, 0x540E
 @attack(
     31,
     "terminal-injection",
-    caged={"TIOCSTI": "EPERM", "TIOCSTI high bits": "EPERM", "TIOCLINUX": "EPERM", "/dev/tty": "ENOENT", "/dev/ptmx": "ENOENT",
+    caged={"TIOCSTI": "EPERM", "TIOCSTI high bits": "EPERM", "TIOCLINUX": "EPERM", "/dev/tty": "ENOENT",
+           "/dev/ptmx": "ENOENT",
            "socket high bits": "EAFNOSUPPORT", "clone high bits": "EPERM"},
-    control={"TIOCSTI": "ok", "TIOCSTI high bits": "ok", "TIOCLINUX": one_of("EINVAL", "ENOTTY"), "/dev/tty": "ENXIO", "/dev/ptmx": "ok",
+    control={"TIOCSTI": "ok", "TIOCSTI high bits": "ok", "TIOCLINUX": one_of("EINVAL", "ENOTTY"),
+             "/dev/tty": "ENXIO", "/dev/ptmx": "ok",
              "socket high bits": "ok", "clone high bits": "ok"},
     first="seccomp",
     walls={
         # No terminal to inject into; the kernel itself takes 32 bits of the family.
-        "without-seccomp": {"TIOCSTI": "ENOTTY", "TIOCSTI high bits": "ENOTTY", "TIOCLINUX": "ENOTTY", "/dev/tty": "ENOENT",
+        "without-seccomp": {"TIOCSTI": "ENOTTY", "TIOCSTI high bits": "ENOTTY", "TIOCLINUX": "ENOTTY",
+                            "/dev/tty": "ENOENT",
                             "/dev/ptmx": "ENOENT", "socket high bits": "ok", "clone high bits": "ENOSPC"},
-        "without-namespaces": {"TIOCSTI": "EPERM", "TIOCSTI high bits": "EPERM", "TIOCLINUX": "EPERM", "/dev/tty": one_of("ENXIO", "EACCES"),
-                               "/dev/ptmx": one_of("ok", "EACCES"), "socket high bits": "EAFNOSUPPORT", "clone high bits": "EPERM"},
+        "without-namespaces": {"TIOCSTI": "EPERM", "TIOCSTI high bits": "EPERM", "TIOCLINUX": "EPERM",
+                               "/dev/tty": one_of("ENXIO", "EACCES"),
+                               "/dev/ptmx": one_of("ok", "EACCES"), "socket high bits": "EAFNOSUPPORT",
+                               "clone high bits": "EPERM"},
     },
 )  # fmt: skip
 def terminal_injection(world: World) -> dict[str, str]:
-    """Put characters into a terminal's input; the same with high bits set, which the kernel ignores (CVE-2019-10063)."""
+    """Put characters into a terminal's input; the same with high bits set, which the kernel ignores
+    (CVE-2019-10063).
+    """
 
     def inject(request: int) -> Callable[[], object]:
         def step() -> None:
@@ -741,19 +863,32 @@ def terminal_injection(world: World) -> dict[str, str]:
     }
 
 
-_DEVICES = ("/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/kmsg", "/dev/vsock", "/dev/mem", "/dev/vda", "/dev/console")
+_DEVICES = (
+    "/dev/kvm",
+    "/dev/fuse",
+    "/dev/net/tun",
+    "/dev/kmsg",
+    "/dev/vsock",
+    "/dev/mem",
+    "/dev/vda",
+    "/dev/console",
+)
 
 
 @attack(
     32,
     "devices",
-    caged={"block": "EPERM", "char": "EPERM", "use": "ENOENT", **dict.fromkeys(_DEVICES, "ENOENT"), "/dev/null": "ok"},
-    control={"block": "ok", "char": "ok", "use": "ok", **dict.fromkeys(_DEVICES, one_of("ok", "ENOENT", "ENODEV", "EPERM", "EIO")), "/dev/kmsg": "ok",
+    caged={"block": "EPERM", "char": "EPERM", "use": "ENOENT", **dict.fromkeys(_DEVICES, "ENOENT"),
+           "/dev/null": "ok"},
+    control={"block": "ok", "char": "ok", "use": "ok", **dict.fromkeys(_DEVICES, one_of("ok", "ENOENT",
+    "ENODEV", "EPERM", "EIO")), "/dev/kmsg": "ok",
              "/dev/null": "ok"},
     first="mount",
     walls={
-        "without-landlock": {"block": "EPERM", "char": "EPERM", "use": "ENOENT", **dict.fromkeys(_DEVICES, "ENOENT"), "/dev/null": "ok"},
-        "without-namespaces": {"block": "EPERM", "char": "EPERM", "use": "ENOENT", **dict.fromkeys(_DEVICES, one_of("EACCES", "ENOENT")),
+        "without-landlock": {"block": "EPERM", "char": "EPERM", "use": "ENOENT", **dict.fromkeys(_DEVICES,
+        "ENOENT"), "/dev/null": "ok"},
+        "without-namespaces": {"block": "EPERM", "char": "EPERM", "use": "ENOENT", **dict.fromkeys(_DEVICES,
+        one_of("EACCES", "ENOENT")),
                                "/dev/null": "ok"},
     },
 )  # fmt: skip
@@ -767,14 +902,31 @@ def devices(world: World) -> dict[str, str]:
     }
     for path in (f"{node}-b", node):
         Path(path).unlink(missing_ok=True)
-    return {**found, **{path: opening(path, os.O_RDWR) for path in _DEVICES}, "/dev/null": opening("/dev/null", os.O_RDWR)}
+    return {
+        **found,
+        **{path: opening(path, os.O_RDWR) for path in _DEVICES},
+        "/dev/null": opening("/dev/null", os.O_RDWR),
+    }
 
 
-# 35, 36, 37 -----------------------------------------------------------------------------------------------------------
+# 35, 36, 37 -------------------------------------------------------------------------------------------------
 
-_FAMILIES = {"netlink": (16, 3, 0), "packet": (17, 3, 0), "vsock": (40, 1, 0), "alg": (38, 5, 0), "xdp": (44, 3, 0), "bluetooth": (31, 3, 1)}
+
+def _socket(*given: int) -> None:
+    os.close(syscall("socket", *given))
+
+
+_FAMILIES = {
+    "netlink": (16, 3, 0),
+    "packet": (17, 3, 0),
+    "vsock": (40, 1, 0),
+    "alg": (38, 5, 0),
+    "xdp": (44, 3, 0),
+    "bluetooth": (31, 3, 1),
+}
 _KINDS = {
-    "raw": (2, 3, 1), "raw six": (10, 3, 58), "raw cloexec": (2, 3 | 0o2000000, 1), "packet type": (2, 10, 0), "sctp": (2, 1, 132),
+    "raw": (2, 3, 1), "raw six": (10, 3, 58), "raw cloexec": (2, 3 | 0o2000000, 1), "packet type": (2, 10, 0),
+    "sctp": (2, 1, 132),
     "mptcp": (2, 1, 262), "mptcp six": (10, 1, 262), "dccp": (2, 6, 33),
 }  # fmt: skip
 
@@ -782,29 +934,37 @@ _KINDS = {
 @attack(
     35,
     "other-sockets",
-    caged={**dict.fromkeys(_FAMILIES, "EAFNOSUPPORT"), "raw": "EPERM", "raw six": "EPERM", "raw cloexec": "EPERM", "packet type": "EPERM",
+    caged={**dict.fromkeys(_FAMILIES, "EAFNOSUPPORT"), "raw": "EPERM", "raw six": "EPERM",
+           "raw cloexec": "EPERM", "packet type": "EPERM",
            "sctp": one_of("EPROTONOSUPPORT", "EPERM"), "mptcp": "EPERM", "mptcp six": "EPERM",
            "dccp": one_of("ESOCKTNOSUPPORT", "EPROTONOSUPPORT", "EPERM"), "pair": "EAFNOSUPPORT"},
-    control={**dict.fromkeys(_FAMILIES, one_of("ok", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT")), "netlink": "ok", "packet": "ok",
-             "vsock": "ok", "raw": "ok", "raw six": "ok", "raw cloexec": "ok", "packet type": "ok", "sctp": one_of("ok", "EPROTONOSUPPORT"),
+    control={**dict.fromkeys(_FAMILIES, one_of("ok", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT")),
+             "netlink": "ok", "packet": "ok",
+             "vsock": "ok", "raw": "ok", "raw six": "ok", "raw cloexec": "ok", "packet type": "ok",
+             "sctp": one_of("ok", "EPROTONOSUPPORT"),
              "mptcp": one_of("ok", "EPROTONOSUPPORT"), "mptcp six": one_of("ok", "EPROTONOSUPPORT"),
-             "dccp": one_of("ok", "ESOCKTNOSUPPORT", "EPROTONOSUPPORT"), "pair": one_of("ENOTSUP", "EPROTONOSUPPORT")},
+             "dccp": one_of("ok", "ESOCKTNOSUPPORT", "EPROTONOSUPPORT"), "pair": one_of("ENOTSUP",
+             "EPROTONOSUPPORT")},
     first="seccomp",
     walls={
-        # The network namespace and no capability; vsock is not namespaced, so that only the filter refuses it.
-        "without-seccomp": {**dict.fromkeys(_FAMILIES, one_of("ok", "EAFNOSUPPORT", "EPERM", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT")), "packet": "EPERM",
-                            "vsock": "ok", "raw": "EPERM", "raw six": "EPERM", "raw cloexec": "EPERM", "packet type": "EPERM",
+        # The network namespace and no capability; vsock is not namespaced, so that only the filter refuses
+        # it.
+        "without-seccomp": {**dict.fromkeys(_FAMILIES, one_of("ok", "EAFNOSUPPORT", "EPERM",
+        "EPROTONOSUPPORT", "ESOCKTNOSUPPORT")), "packet": "EPERM",
+                            "vsock": "ok", "raw": "EPERM", "raw six": "EPERM", "raw cloexec": "EPERM",
+                            "packet type": "EPERM",
                             "sctp": one_of("ok", "EPROTONOSUPPORT"), "mptcp": one_of("ok", "EPROTONOSUPPORT"),
-                            "mptcp six": one_of("ok", "EPROTONOSUPPORT"), "dccp": one_of("ok", "ESOCKTNOSUPPORT", "EPROTONOSUPPORT"),
+                            "mptcp six": one_of("ok", "EPROTONOSUPPORT"), "dccp": one_of("ok",
+                            "ESOCKTNOSUPPORT", "EPROTONOSUPPORT"),
                             "pair": one_of("ENOTSUP", "EPROTONOSUPPORT")},
-        "without-namespaces": {**dict.fromkeys(_FAMILIES, "EAFNOSUPPORT"), **dict.fromkeys(_KINDS, "EAFNOSUPPORT"), "pair": "EAFNOSUPPORT"},
+        "without-namespaces": {**dict.fromkeys(_FAMILIES, "EAFNOSUPPORT"), **dict.fromkeys(_KINDS,
+        "EAFNOSUPPORT"), "pair": "EAFNOSUPPORT"},
     },
 )  # fmt: skip
 def other_sockets(world: World) -> dict[str, str]:
     """Families that no namespace contains, raw kinds, and protocols that go round Landlock's TCP rules."""
     steps: dict[str, Callable[[], object]] = {
-        name: lambda given=given: os.close(syscall("socket", *given))  # type: ignore[misc]
-        for name, given in {**_FAMILIES, **_KINDS}.items()
+        name: functools.partial(_socket, *given) for name, given in {**_FAMILIES, **_KINDS}.items()
     }
     pair = ctypes.create_string_buffer(8)
     steps["pair"] = lambda: syscall(53, 2, 1, 0, pair)
@@ -840,12 +1000,20 @@ def abstract_sockets(world: World) -> dict[str, str]:
     caged={"straight": "ENOENT", "through the root of another": "ENOENT"},
     control={"straight": "ok", "through the root of another": "ok"},
     first="mount",
-    # Landlock covers these from ABI 9 only: on the tier without namespaces it is open, and the layers' report says so.
-    walls={"without-namespaces": {"straight": "ok", "through the root of another": one_of("EACCES", "ECONNREFUSED")}},
+    # Landlock covers these from ABI 9 only: on the tier without namespaces it is open, and the layers' report
+    # says so.
+    walls={
+        "without-namespaces": {
+            "straight": "ok",
+            "through the root of another": one_of("EACCES", "ECONNREFUSED"),
+        }
+    },
 )
 def path_sockets(world: World) -> dict[str, str]:
     """docker.sock and its kin."""
     return {
         "straight": apart(_unix(world["path_socket"])),
-        "through the root of another": apart(_unix(f"/proc/{world['victim_pid']}/root{world['path_socket']}")),
+        "through the root of another": apart(
+            _unix(f"/proc/{world['victim_pid']}/root{world['path_socket']}")
+        ),
     }

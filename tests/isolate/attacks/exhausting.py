@@ -30,13 +30,15 @@ WHOLE = ("root", "user", "root-without-namespaces", "user-without-namespaces")
 """Limits do not depend on seccomp or Landlock."""
 
 
-# 44 -------------------------------------------------------------------------------------------------------------------
+# 44 ---------------------------------------------------------------------------------------------------------
 
 _FEW = limits(processes=16)
 
 
 def _fork_until(most: int, *, catch: bool) -> tuple[int, str]:
-    """Fork sleepers; (how many, what stopped it). They are killed again, unless the refusal is to be raised."""
+    """Fork sleepers; (how many, what stopped it). They are killed again, unless the refusal is to
+    be raised.
+    """
     children: list[int] = []
     stopped = "ok"
     while len(children) < most:
@@ -85,7 +87,8 @@ def fork_bomb_counted(world: World) -> dict[str, Any]:
     release.set()
     for thread in threads:
         thread.join()
-    # Where there is no user namespace the kernel counts the user's other processes too: near the limit, not at it.
+    # Where there is no user namespace the kernel counts the user's other processes too: near the limit, not
+    # at it.
     most = 16 if world["private"] or world["ctx"] is None else 60
     return {"stopped": stopped, "within": count < most, "threads": threaded}
 
@@ -130,13 +133,23 @@ def fork_bomb_of_forks(world: World) -> None:
             continue
 
 
-# 45 -------------------------------------------------------------------------------------------------------------------
+# 45 ---------------------------------------------------------------------------------------------------------
 
 _SMALL = limits(memory=64 * MIB)
 _MEMORY = Ends("limit", "memory")
 
 
-@attack(45, "one-large-piece", caged=_MEMORY, control=1 << 31, control_as="user", first="rlimits", cage=_SMALL, only=WHOLE, heavy=True)
+@attack(
+    45,
+    "one-large-piece",
+    caged=_MEMORY,
+    control=1 << 31,
+    control_as="user",
+    first="rlimits",
+    cage=_SMALL,
+    only=WHOLE,
+    heavy=True,
+)
 def one_large_piece(world: World) -> int:
     """Two GiB at once."""
     return len(bytearray(1 << 31))
@@ -149,13 +162,33 @@ def _pieces(total: int, make: Callable[[], Any]) -> int:
     return len(kept) * 4 * MIB
 
 
-@attack(45, "many-pieces", caged=_MEMORY, control=1 << 28, control_as="user", first="cgroup-limits", cage=_SMALL, only=WHOLE, heavy=True)
+@attack(
+    45,
+    "many-pieces",
+    caged=_MEMORY,
+    control=1 << 28,
+    control_as="user",
+    first="cgroup-limits",
+    cage=_SMALL,
+    only=WHOLE,
+    heavy=True,
+)
 def many_pieces(world: World) -> int:
     """A quarter of a GiB in small pieces, each written to."""
     return _pieces(1 << 28, lambda: os.urandom(4 * MIB))
 
 
-@attack(45, "shared-pieces", caged=_MEMORY, control=1 << 28, control_as="user", first="cgroup-limits", cage=_SMALL, only=WHOLE, heavy=True)
+@attack(
+    45,
+    "shared-pieces",
+    caged=_MEMORY,
+    control=1 << 28,
+    control_as="user",
+    first="cgroup-limits",
+    cage=_SMALL,
+    only=WHOLE,
+    heavy=True,
+)
 def shared_pieces(world: World) -> int:
     """Memory that RLIMIT_DATA does not count: shared anonymous mappings."""
 
@@ -168,7 +201,17 @@ def shared_pieces(world: World) -> int:
     return _pieces(1 << 28, make)
 
 
-@attack(45, "in-many-processes", caged=_MEMORY, control=1 << 28, control_as="user", first="cgroup-limits", cage=_SMALL, only=WHOLE, heavy=True)
+@attack(
+    45,
+    "in-many-processes",
+    caged=_MEMORY,
+    control=1 << 28,
+    control_as="user",
+    first="cgroup-limits",
+    cage=_SMALL,
+    only=WHOLE,
+    heavy=True,
+)
 def in_many_processes(world: World) -> int:
     """A quarter of a GiB spread over sixteen processes, none of which is over the limit."""
     read, write = os.pipe()
@@ -191,7 +234,17 @@ def in_many_processes(world: World) -> int:
     return 1 << 28
 
 
-@attack(45, "unpacked", caged=_MEMORY, control=1 << 28, control_as="user", first="rlimits", cage=_SMALL, only=WHOLE, heavy=True)
+@attack(
+    45,
+    "unpacked",
+    caged=_MEMORY,
+    control=1 << 28,
+    control_as="user",
+    first="rlimits",
+    cage=_SMALL,
+    only=WHOLE,
+    heavy=True,
+)
 def unpacked(world: World) -> int:
     """A small packed text that unpacks to a quarter of a GiB."""
     packer = zlib.compressobj()
@@ -199,13 +252,22 @@ def unpacked(world: World) -> int:
     return len(zlib.decompress(packed))
 
 
-@attack(45, "caught", caged="MemoryError", control="ok", control_as="user", first="rlimits", cage=_SMALL, only=WHOLE)
+@attack(
+    45,
+    "caught",
+    caged="MemoryError",
+    control="ok",
+    control_as="user",
+    first="rlimits",
+    cage=_SMALL,
+    only=WHOLE,
+)
 def caught(world: World) -> str:
     """A tool that takes the refusal and goes on is fine."""
     return answer(lambda: bytearray(1 << 31))
 
 
-# 46 -------------------------------------------------------------------------------------------------------------------
+# 46 ---------------------------------------------------------------------------------------------------------
 
 _OUTSIDE = Cage(limits=(("memory", 128 * MIB), ("timeout_s", 10.0), ("tmp", 16 * MIB)))
 
@@ -239,7 +301,8 @@ def _fill(folder: str, most: int) -> tuple[str, int]:
     cage=_OUTSIDE,
     only=WHOLE,
     heavy=True,
-    # No tmpfs of its own: the folder is on the host's disk and not bounded (said in the layer `mount`), /dev/shm is out of reach.
+    # No tmpfs of its own: the folder is on the host's disk and not bounded (said in the layer `mount`),
+    # /dev/shm is out of reach.
     walls={"without-namespaces": {"/tmp": "ok", "/dev/shm": "EACCES", "together": True}},
 )
 def tmp_and_shared_memory(world: World) -> dict[str, Any]:
@@ -249,7 +312,8 @@ def tmp_and_shared_memory(world: World) -> dict[str, Any]:
     return {"/tmp": tmp, "/dev/shm": shm, "together": used + more <= 64 * MIB}
 
 
-@attack(46, "memory-files", caged=_MEMORY, control=1 << 28, control_as="user", first="cgroup-limits", cage=_OUTSIDE, only=WHOLE, heavy=True,
+@attack(46, "memory-files", caged=_MEMORY, control=1 << 28, control_as="user", first="cgroup-limits",
+        cage=_OUTSIDE, only=WHOLE, heavy=True,
         walls={"user": "ENOSYS"})  # fmt: skip
 def memory_files(world: World) -> Any:
     """Memory behind descriptors, which is in no process's size."""
@@ -269,8 +333,10 @@ def memory_files(world: World) -> Any:
     return 1 << 28
 
 
-@attack(46, "system-v-segments", caged=_MEMORY, control=1 << 28, control_as="user", first="cgroup-limits", cage=_OUTSIDE, only=WHOLE, heavy=True,
-        walls={"user": "ENOSYS", "without-namespaces": "EPERM", "user-without-namespaces": one_of("ENOSYS", "EPERM")})  # fmt: skip
+@attack(46, "system-v-segments", caged=_MEMORY, control=1 << 28, control_as="user", first="cgroup-limits",
+        cage=_OUTSIDE, only=WHOLE, heavy=True,
+        walls={"user": "ENOSYS", "without-namespaces": "EPERM", "user-without-namespaces": one_of("ENOSYS",
+        "EPERM")})  # fmt: skip
 def system_v_segments(world: World) -> Any:
     """Segments that belong to no process at all, filled and let go of."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -305,7 +371,9 @@ def system_v_segments(world: World) -> Any:
     walls={"without-namespaces": {"posix": one_of("EMFILE", "EPERM", "EACCES"), "system v": "EPERM"}},
 )
 def message_queues(world: World) -> dict[str, str]:
-    """Queues in the kernel: POSIX ones (RLIMIT_MSGQUEUE is 0) and System V ones, which the ipc namespace takes along."""
+    """Queues in the kernel: POSIX ones (RLIMIT_MSGQUEUE is 0) and System V ones, which the ipc
+    namespace takes along.
+    """
     name = f"fumehood-{os.getpid()}".encode()
 
     def posix() -> None:
@@ -374,7 +442,7 @@ def pipes_and_sockets(world: World) -> dict[str, bool]:
     return {"pipes": held <= 160 * MIB, "sockets": parked <= 256 * MIB}
 
 
-# 47, 48, 49 -----------------------------------------------------------------------------------------------------------
+# 47, 48, 49 -------------------------------------------------------------------------------------------------
 
 
 @attack(
@@ -442,7 +510,11 @@ def inodes(world: World) -> dict[str, str]:
             fd = inner
         os.close(fd)
 
-    found = {"files": told, "deep": answer(deep), "long name": answer(lambda: os.mkdir(f"{base}/{'n' * 256}"))}
+    found = {
+        "files": told,
+        "deep": answer(deep),
+        "long name": answer(lambda: os.mkdir(f"{base}/{'n' * 256}")),
+    }
     if world["ctx"] is None:
         subprocess.run(["rm", "-rf", base], check=True)
     return found
@@ -481,7 +553,7 @@ def descriptors(world: World) -> dict[str, Any]:
     }
 
 
-# 50, 51 ---------------------------------------------------------------------------------------------------------------
+# 50, 51 -----------------------------------------------------------------------------------------------------
 
 _SHORT = limits(timeout_s=0.5, cpu_s=20.0)
 _TIMEOUT = Ends("limit", "timeout")
@@ -496,12 +568,22 @@ def busy(world: World) -> str:
     return RAN_ON
 
 
-attack(50, "busy-loop", caged=_TIMEOUT, control=RAN_ON, control_as="user", first="host timer", cage=_SHORT, only=WHOLE)(busy)
+attack(
+    50,
+    "busy-loop",
+    caged=_TIMEOUT,
+    control=RAN_ON,
+    control_as="user",
+    first="host timer",
+    cage=_SHORT,
+    only=WHOLE,
+)(busy)
 attack(50, "cpu-time", caged=Ends("limit", "cpu"), control=RAN_ON, control_as="user", first="rlimits",
        cage=limits(timeout_s=20.0, cpu_s=1.0), only=WHOLE)(busy)  # fmt: skip
 
 
-@attack(50, "cpu-time-of-many", caged=Ends("limit", "cpu"), control=RAN_ON, control_as="user", first="watcher",
+@attack(50, "cpu-time-of-many", caged=Ends("limit", "cpu"), control=RAN_ON, control_as="user",
+        first="watcher",
         cage=limits(timeout_s=20.0, cpu_s=1.0), only=WHOLE, heavy=True)  # fmt: skip
 def cpu_time_of_many(world: World) -> str:
     """Four processes, none of which uses up the time alone."""
@@ -517,19 +599,44 @@ def cpu_time_of_many(world: World) -> str:
     return RAN_ON
 
 
-@attack(50, "holding-the-interpreter", caged=_TIMEOUT, no_control="it would not end by itself for hours", first="host timer", cage=_SHORT, only=WHOLE)
+@attack(
+    50,
+    "holding-the-interpreter",
+    caged=_TIMEOUT,
+    no_control="it would not end by itself for hours",
+    first="host timer",
+    cage=_SHORT,
+    only=WHOLE,
+)
 def holding_the_interpreter(world: World) -> int:
     """One C call that lets no other thread run."""
     return int(len(str(9**9**7)))
 
 
-@attack(50, "regular-expression", caged=_TIMEOUT, no_control="it would not end by itself for years", first="host timer", cage=_SHORT, only=WHOLE)
+@attack(
+    50,
+    "regular-expression",
+    caged=_TIMEOUT,
+    no_control="it would not end by itself for years",
+    first="host timer",
+    cage=_SHORT,
+    only=WHOLE,
+)
 def regular_expression(world: World) -> bool:
     """Exponential backtracking."""
     return bool(re.match(r"^(a+)+$", "a" * 60 + "!"))
 
 
-@attack(50, "busy-threads", caged=_TIMEOUT, control=RAN_ON, control_as="user", first="host timer", cage=_SHORT, only=WHOLE)
+@attack(
+    50,
+    "busy-threads",
+    caged=_TIMEOUT,
+    control=RAN_ON,
+    control_as="user",
+    first="host timer",
+    cage=_SHORT,
+    only=WHOLE,
+)
 def busy_threads(world: World) -> str:
     """Eight threads."""
     threads = [threading.Thread(target=busy, args=(world,)) for _ in range(8)]
@@ -540,7 +647,16 @@ def busy_threads(world: World) -> str:
     return RAN_ON
 
 
-@attack(51, "deaf-to-signals", caged=_TIMEOUT, control=RAN_ON, control_as="user", first="pid", cage=_SHORT, only=WHOLE)
+@attack(
+    51,
+    "deaf-to-signals",
+    caged=_TIMEOUT,
+    control=RAN_ON,
+    control_as="user",
+    first="pid",
+    cage=_SHORT,
+    only=WHOLE,
+)
 def deaf_to_signals(world: World) -> str:
     """Every signal that can be ignored is ignored, the rest is blocked."""
     for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
@@ -552,13 +668,30 @@ def deaf_to_signals(world: World) -> str:
     return busy(world)
 
 
-@attack(51, "stopped", caged=_TIMEOUT, no_control="a stopped process reports nothing", first="pid", cage=_SHORT, only=WHOLE)
+@attack(
+    51,
+    "stopped",
+    caged=_TIMEOUT,
+    no_control="a stopped process reports nothing",
+    first="pid",
+    cage=_SHORT,
+    only=WHOLE,
+)
 def stopped(world: World) -> None:
     """It stops itself: SIGKILL must end it all the same."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-@attack(51, "sleeping-at-exit", caged="returned", control="returned", control_as="user", first="pid", cage=_SHORT, only=WHOLE)
+@attack(
+    51,
+    "sleeping-at-exit",
+    caged="returned",
+    control="returned",
+    control_as="user",
+    first="pid",
+    cage=_SHORT,
+    only=WHOLE,
+)
 def sleeping_at_exit(world: World) -> str:
     """What runs after the result is not waited for."""
     import atexit
@@ -577,21 +710,29 @@ class _Clinging:
             pass
 
 
-@attack(51, "endless-destructor", caged=_TIMEOUT, no_control="it would not end", first="pid", cage=_SHORT, only=WHOLE)
+@attack(
+    51,
+    "endless-destructor",
+    caged=_TIMEOUT,
+    no_control="it would not end",
+    first="pid",
+    cage=_SHORT,
+    only=WHOLE,
+)
 def endless_destructor(world: World) -> str:
     """An object that does not let go."""
     _Clinging()
     return RAN_ON
 
 
-# 52, 53 ---------------------------------------------------------------------------------------------------------------
+# 52, 53 -----------------------------------------------------------------------------------------------------
 
 
 @attack(
     52,
     "daemon",
     caged={"outcome": "ok", "value": True, "alive while it runs": True, "gone": True},
-    no_control="`test_drivers_controls` starts the same daemon from a plain process: it lives on",
+    no_control="`test_controls` starts the same daemon from a plain process: it lives on",
     first="pid",
     only=WHOLE,
     host="daemon",
@@ -621,21 +762,28 @@ def daemon(world: World) -> bool:
 @attack(
     53,
     "killing-others",
-    caged={"own child": "killed", "init": "EPERM", "host": "ESRCH", "victim": "ESRCH", "stop host": "ESRCH", "group": "ESRCH", "thread": "ESRCH"},
-    control={"own child": "killed", "init": one_of("ok", "EPERM"), "host": "ok", "victim": "ok", "stop host": "ok", "group": "ESRCH",
+    caged={"own child": "killed", "init": "EPERM", "host": "ESRCH", "victim": "ESRCH", "stop host": "ESRCH",
+           "group": "ESRCH", "thread": "ESRCH"},
+    control={"own child": "killed", "init": one_of("ok", "EPERM"), "host": "ok", "victim": "ok",
+             "stop host": "ok", "group": "ESRCH",
              "thread": "ok"},
     first="pid",
     walls={
-        # Process 1 of a namespace does not feel what is sent from inside; the process namespace hides everybody else.
-        "without-landlock": {"own child": "killed", "init": "ok", "host": "ESRCH", "victim": "ESRCH", "stop host": "ESRCH", "group": "ESRCH",
+        # Process 1 of a namespace does not feel what is sent from inside; the process namespace hides
+        # everybody else.
+        "without-landlock": {"own child": "killed", "init": "ok", "host": "ESRCH", "victim": "ESRCH",
+                             "stop host": "ESRCH", "group": "ESRCH",
                              "thread": "ESRCH"},
         # Landlock's scope, and in root mode another user id.
-        "without-namespaces": {"own child": "killed", "init": "EPERM", "host": "EPERM", "victim": "EPERM", "stop host": "EPERM",
+        "without-namespaces": {"own child": "killed", "init": "EPERM", "host": "EPERM", "victim": "EPERM",
+                               "stop host": "EPERM",
                                "group": one_of("ESRCH", "EPERM"), "thread": "EPERM"},
     },
 )  # fmt: skip
 def killing_others(world: World) -> dict[str, str]:
-    """Signals to everybody, to process 1, to the host and to a stranger. Outside, nothing is sent but the question (signal 0)."""
+    """Signals to everybody, to process 1, to the host and to a stranger. Outside, nothing is sent
+    but the question (signal 0).
+    """
     inside = world["ctx"] is not None
     deadly = signal.SIGKILL if inside and world["private"] else 0
     child = os.fork()
@@ -658,23 +806,31 @@ def killing_others(world: World) -> dict[str, str]:
     }
 
 
-# 54, 55, 57 -----------------------------------------------------------------------------------------------------------
+# 54, 55, 57 -------------------------------------------------------------------------------------------------
 
 
 @attack(
     54,
     "own-limits-and-priority",
-    caged={"files": "EPERM", "processes": "EPERM", "core": "EPERM", "limits of host": "ESRCH", "nice": "EACCES", "realtime": "EPERM",
+    caged={"files": "EPERM", "processes": "EPERM", "core": "EPERM", "limits of host": "ESRCH",
+           "nice": "EACCES", "realtime": "EPERM",
            "disk priority": "EPERM", "oom score": "EROFS", "nice of host": "ESRCH"},
-    control={"files": one_of("ok", "EPERM"), "processes": one_of("ok", "EPERM"), "core": "ok", "limits of host": "ok", "nice": "ok",
-             "realtime": "ok", "disk priority": "ok", "oom score": one_of("ok", "EACCES"), "nice of host": "ok"},
+    control={"files": one_of("ok", "EPERM"), "processes": one_of("ok", "EPERM"), "core": "ok",
+             "limits of host": "ok", "nice": "ok",
+             "realtime": "ok", "disk priority": "ok", "oom score": one_of("ok", "EACCES"),
+             "nice of host": "ok"},
     first="capabilities",
     walls={
-        "root-without-namespaces": {"files": "EPERM", "processes": "EPERM", "core": "EPERM", "limits of host": "EPERM", "nice": "EACCES",
-                               "realtime": "EPERM", "disk priority": "EPERM", "oom score": "EACCES", "nice of host": "EPERM"},
-        # The host is a process of the same user: its priority may be lowered and its limits be read. Stated for this tier.
-        "user-without-namespaces": {"files": "EPERM", "processes": "EPERM", "core": "EPERM", "limits of host": one_of("ok", "EPERM"), "nice": "EACCES",
-                               "realtime": "EPERM", "disk priority": "EPERM", "oom score": "EACCES", "nice of host": one_of("ok", "EPERM")},
+        "root-without-namespaces": {"files": "EPERM", "processes": "EPERM", "core": "EPERM",
+                                    "limits of host": "EPERM", "nice": "EACCES",
+                               "realtime": "EPERM", "disk priority": "EPERM", "oom score": "EACCES",
+                               "nice of host": "EPERM"},
+        # The host is a process of the same user: its priority may be lowered and its limits be read. Stated
+        # for this tier.
+        "user-without-namespaces": {"files": "EPERM", "processes": "EPERM", "core": "EPERM",
+                                    "limits of host": one_of("ok", "EPERM"), "nice": "EACCES",
+                               "realtime": "EPERM", "disk priority": "EPERM", "oom score": "EACCES",
+                               "nice of host": one_of("ok", "EPERM")},
     },
 )  # fmt: skip
 def own_limits_and_priority(world: World) -> dict[str, str]:
@@ -717,8 +873,16 @@ def own_limits_and_priority(world: World) -> dict[str, str]:
     control={"flock": "ok", "record lock": "ok", "lease": one_of("ok", "EAGAIN"), "notify": "ok"},
     first="policy",
     cage=Cage(read=("granted",)),
-    # flock is allowed and documented: a lock on a file that several may read is seen by all of them. A lease would make the host wait.
-    walls={"without-seccomp": {"flock": "ok", "record lock": "EBADF", "lease": one_of("ok", "EAGAIN"), "notify": "ok"}},
+    # flock is allowed and documented: a lock on a file that several may read is seen by all of them. A lease
+    # would make the host wait.
+    walls={
+        "without-seccomp": {
+            "flock": "ok",
+            "record lock": "EBADF",
+            "lease": one_of("ok", "EAGAIN"),
+            "notify": "ok",
+        }
+    },
 )
 def locks_on_shared_files(world: World) -> dict[str, str]:
     """Lock what others read: a channel between cages, and a way to make the host wait."""
@@ -749,15 +913,18 @@ def locks_on_shared_files(world: World) -> dict[str, str]:
 @attack(
     56,
     "leftovers",
-    caged={"files": [], "shared memory": [], "segments": 0, "queues": 0, "processes": 0, "abstract": "ECONNREFUSED",
+    caged={"files": [], "shared memory": [], "segments": 0, "queues": 0, "processes": 0,
+           "abstract": "ECONNREFUSED",
            "mounts": 0, "descriptors": 0, "groups": 0, "folders": 0, "outcome": "ok ok"},
-    no_control="`test_drivers_controls` makes both calls in one process: the second sees it all",
+    no_control="`test_controls` makes both calls in one process: the second sees it all",
     first="mount",
     only=WHOLE,
     host="leftovers",
     heavy=True,
-    walls={"without-namespaces": {"files": [], "shared memory": [], "segments": 0, "queues": 0, "processes": 0,
-           "abstract": "ECONNREFUSED", "mounts": 0, "descriptors": 0, "groups": 0, "folders": 0, "outcome": "ok ok"}},
+    walls={"without-namespaces": {"files": [], "shared memory": [], "segments": 0, "queues": 0,
+                                  "processes": 0,
+           "abstract": "ECONNREFUSED", "mounts": 0, "descriptors": 0, "groups": 0, "folders": 0,
+           "outcome": "ok ok"}},
 )  # fmt: skip
 def leftovers(world: World) -> Any:
     """Call 1 leaves what it can, call 2 looks for it."""
@@ -787,7 +954,11 @@ def leftovers(world: World) -> Any:
 
     return {
         "files": os.listdir(place),
-        "shared memory": [name for name in (os.listdir("/dev/shm") if os.access("/dev/shm", os.R_OK) else []) if "left" in name]
+        "shared memory": [
+            name
+            for name in (os.listdir("/dev/shm") if os.access("/dev/shm", os.R_OK) else [])
+            if "left" in name
+        ]
         if opening("/dev/shm") == "ok"
         else [],
         "segments": int(answer(lambda: syscall("shmget", 0xF00D, 4096, 0)) == "ok"),

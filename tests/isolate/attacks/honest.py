@@ -1,19 +1,22 @@
-"""Programs that must work inside as outside: the "Isolation" scenarios of public bug reports. Each is its own control.
+"""Programs that must work inside as outside: the "Isolation" scenarios of public bug reports. Each is its own
+control.
 
 The ids are those of the reports (I11, I12, ...); bodies return what they saw, and the same outside.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from tests.isolate.attacks._kernel import answer, opening, scratch
-from tests.isolate.attacks._model import Cage, Table, World, limits, one_of
+from tests.isolate.attacks._model import Body, Cage, Table, World, limits, one_of
 
 TABLE = Table()
 honest = TABLE.add
@@ -23,21 +26,31 @@ BOTH_TIERS = (*PEOPLE, "root-without-namespaces", "user-without-namespaces")
 ABSENT = "not on this machine"
 
 
-def _run(*argv: str, text: str | None = None, cwd: str | None = None, env: dict[str, str] | None = None) -> str:
+def _run(
+    *argv: str, text: str | None = None, cwd: str | None = None, env: dict[str, str] | None = None
+) -> str:
     """What the program printed, or how it failed."""
     if shutil.which(argv[0]) is None:
         return ABSENT
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, cwd=cwd, env={**os.environ, **(env or {})})
-    return done.stdout.strip() if done.returncode == 0 else f"code {done.returncode}: {done.stderr.strip()[-300:]}"
+    done = subprocess.run(
+        argv, input=text, capture_output=True, text=True, cwd=cwd, env={**os.environ, **(env or {})}
+    )
+    return (
+        done.stdout.strip()
+        if done.returncode == 0
+        else f"code {done.returncode}: {done.stderr.strip()[-300:]}"
+    )
 
 
-def works(name: str, row: str, value: Any, **more: Any) -> Any:
+def works(name: str, row: str, value: Any, **more: Any) -> Callable[[Body], Body]:
     """A program whose value is the same inside and outside."""
     more.setdefault("only", PEOPLE)
-    return honest(row, name, caged=value, control=more.pop("control", value), control_as="user", first="nothing", **more)
+    return honest(
+        row, name, caged=value, control=more.pop("control", value), control_as="user", first="nothing", **more
+    )
 
 
-# -- threads, processes, shared memory ---------------------------------------------------------------------------------
+# -- threads, processes, shared memory -----------------------------------------------------------------------
 
 
 @works("threads", "I11", {"sum": 4950, "pool": [0, 1, 4, 9]}, only=BOTH_TIERS)
@@ -75,7 +88,14 @@ def _double(number: int) -> int:
 @works(
     "multiprocessing",
     "I16",
-    {"semaphore": True, "lock": True, "shared": b"hello".hex(), "queue": 5, "pool": [0, 2, 4, 6], "array": [1.5, 2.5]},
+    {
+        "semaphore": True,
+        "lock": True,
+        "shared": b"hello".hex(),
+        "queue": 5,
+        "pool": [0, 2, 4, 6],
+        "array": [1.5, 2.5],
+    },
     cage=limits(memory=1 << 30),
 )
 def multiprocessing_(world: World) -> Any:
@@ -87,9 +107,9 @@ def multiprocessing_(world: World) -> Any:
     context = multiprocessing.get_context("fork")
     semaphore, lock, queue = context.Semaphore(1), context.Lock(), context.Queue()
     shared = shared_memory.SharedMemory(create=True, size=64)
-    shared.buf[:5] = b"hello"
+    memoryview(shared.buf or b"")[:5] = b"hello"
     again = shared_memory.SharedMemory(name=shared.name)
-    seen = bytes(again.buf[:5]).hex()
+    seen = bytes(memoryview(again.buf or b"")[:5]).hex()
     again.close()
     shared.close()
     shared.unlink()
@@ -106,7 +126,7 @@ def multiprocessing_(world: World) -> Any:
         "shared": seen,
         "queue": got,
         "pool": pooled,
-        "array": list(array),
+        "array": list(array[:]),
     }
 
 
@@ -131,10 +151,15 @@ def asyncio_(world: World) -> Any:
     return asyncio.run(main())
 
 
-# -- programs ----------------------------------------------------------------------------------------------------------
+# -- programs ------------------------------------------------------------------------------------------------
 
 
-@works("bash", "I12", {"substitution": "b", "heredoc": "one two", "test": "yes", "pipe": "3", "exit": "7", "here string": "x"}, only=PEOPLE)
+@works(
+    "bash",
+    "I12",
+    {"substitution": "b", "heredoc": "one two", "test": "yes", "pipe": "3", "exit": "7", "here string": "x"},
+    only=PEOPLE,
+)
 def bash(world: World) -> Any:
     """Process substitution, here-documents, test -x, pipes, exit codes."""
     return {
@@ -167,18 +192,34 @@ def tar(world: World) -> Any:
 @works("perl", "I12", one_of("8 äö", ABSENT), only=BOTH_TIERS)
 def perl(world: World) -> str:
     """Modules, sorting, text."""
-    return _run("perl", "-MList::Util=sum", "-CS", "-e", "use utf8; print sum(grep { $_ % 2 == 0 } 1..4, 2), ' äö'")
+    return _run(
+        "perl", "-MList::Util=sum", "-CS", "-e", "use utf8; print sum(grep { $_ % 2 == 0 } 1..4, 2), ' äö'"
+    )
 
 
-@works("git", "I21", {"new": "one", "status": "", "granted": "first", "granted status": "", "owner": True}, cage=Cage(read=("repository",)),
-       control={"new": "one", "status": "", "granted": one_of("first"), "granted status": "", "owner": True}, only=PEOPLE)  # fmt: skip
+@works("git", "I21", {"new": "one", "status": "", "granted": "first", "granted status": "", "owner": True},
+       cage=Cage(read=("repository",)),
+       control={"new": "one", "status": "", "granted": one_of("first"), "granted status": "", "owner": True},
+       only=PEOPLE)  # fmt: skip
 def git(world: World) -> Any:
-    """A repository of one's own, and one that was granted: nobody else's by what the files say of their owner."""
+    """A repository of one's own, and one that was granted: nobody else's by what the files say of
+    their owner.
+    """
     base = f"{scratch(world)}/git-{os.getpid()}"
     os.mkdir(base)
-    who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b.c", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b.c", "HOME": base}
+    who = {
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@b.c",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@b.c",
+        "HOME": base,
+    }
     if world["ctx"] is None:
-        who |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}  # outside it is another user's
+        who |= {
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*",
+        }  # outside it is another user's
     _run("git", "init", "-q", ".", cwd=base, env=who)
     with open(f"{base}/file", "w", encoding="ascii") as file:
         file.write("x")
@@ -188,14 +229,16 @@ def git(world: World) -> Any:
         "new": _run("git", "log", "--format=%s", cwd=base, env=who),
         "status": _run("git", "status", "--porcelain", cwd=base, env=who),
         "granted": _run("git", "log", "--format=%s", cwd=world["repository"], env=who),
-        "granted status": _run("git", "--no-optional-locks", "status", "--porcelain", cwd=world["repository"], env=who),
+        "granted status": _run(
+            "git", "--no-optional-locks", "status", "--porcelain", cwd=world["repository"], env=who
+        ),
         "owner": os.stat("/usr").st_uid != os.getuid(),
     }
     shutil.rmtree(base)
     return found
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------------------
 
 
 @works("sqlite", "I23", {"mode": "wal", "rows": 100, "reader": 100}, only=BOTH_TIERS)
@@ -210,18 +253,31 @@ def sqlite(world: World) -> Any:
     with one:
         one.executemany("insert into t values (?)", [(n,) for n in range(100)])
     two = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    found = {"mode": mode, "rows": one.execute("select count(*) from t").fetchone()[0], "reader": two.execute("select count(*) from t").fetchone()[0]}
+    found = {
+        "mode": mode,
+        "rows": one.execute("select count(*) from t").fetchone()[0],
+        "reader": two.execute("select count(*) from t").fetchone()[0],
+    }
     two.close()
     one.close()
     for suffix in ("", "-wal", "-shm"):
-        answer(lambda suffix=suffix: os.unlink(path + suffix))  # type: ignore[misc]
+        answer(functools.partial(os.unlink, path + suffix))
     return found
 
 
 @works(
     "own-place-in-proc",
     "I19",
-    {"exe": True, "stdin": "in", "stdout": "out", "fd": "fd", "cmdline": True, "status": True, "threads": 1, "maps": True},
+    {
+        "exe": True,
+        "stdin": "in",
+        "stdout": "out",
+        "fd": "fd",
+        "cmdline": True,
+        "status": True,
+        "threads": 1,
+        "maps": True,
+    },
     # Landlock covers no /proc of the call's own there: it reads the host's.
     only=BOTH_TIERS,
 )
@@ -283,7 +339,7 @@ def names_of_files(world: World) -> Any:
     return {"kept": kept, "opened": opened}
 
 
-# -- names, certificates, time -----------------------------------------------------------------------------------------
+# -- names, certificates, time -------------------------------------------------------------------------------
 
 
 @works(
@@ -303,8 +359,10 @@ def certificates(world: World) -> Any:
 @works(
     "names-and-zones",
     "I23",
-    {"user": "tool", "home": "/tmp", "localhost": True, "zone": "+0900", "utc": True, "locale": "UTF-8", "host": "fumehood"},
-    control={"user": one_of("fumehood-test", "root"), "home": one_of("/nonexistent", "/root"), "localhost": True, "zone": "+0900", "utc": True,
+    {"user": "tool", "home": "/tmp", "localhost": True, "zone": "+0900", "utc": True, "locale": "UTF-8",
+     "host": "fumehood"},
+    control={"user": one_of("fumehood-test", "root"), "home": one_of("/nonexistent", "/root"),
+             "localhost": True, "zone": "+0900", "utc": True,
              "locale": "UTF-8", "host": one_of("any")},
 )  # fmt: skip
 def names_and_zones(world: World) -> Any:
@@ -319,10 +377,17 @@ def names_and_zones(world: World) -> Any:
     return {
         "user": me.pw_name,
         "home": me.pw_dir,
-        "localhost": any(found[4][0] in ("127.0.0.1", "::1") for found in socket.getaddrinfo("localhost", 80)),
+        "localhost": any(
+            found[4][0] in ("127.0.0.1", "::1") for found in socket.getaddrinfo("localhost", 80)
+        ),
         "zone": moment.strftime("%z"),
         "utc": moment.astimezone(datetime.UTC).hour == 15,
-        "locale": _run(sys.executable or "python3", "-c", "import locale; print(locale.getpreferredencoding())", env={"LANG": "C.UTF-8"}),
+        "locale": _run(
+            sys.executable or "python3",
+            "-c",
+            "import locale; print(locale.getpreferredencoding())",
+            env={"LANG": "C.UTF-8"},
+        ),
         "host": socket.gethostname() if world["ctx"] is not None else "any",
     }
 
@@ -346,11 +411,14 @@ def numpy_(world: World) -> str:
     first="landlock-net",
     only=BOTH_TIERS,
     cage=limits(timeout_s=5.0),
-    # asyncio passes over a family that the kernel does not have: the server has no socket, the client says why.
+    # asyncio passes over a family that the kernel does not have: the server has no socket, the client says
+    # why.
     walls={"without-namespaces": {"server": "ok", "client": "EAFNOSUPPORT"}},
 )
 def loopback_fails_at_once(world: World) -> Any:
-    """A test client and a server on loopback: an error at once, and never a wait. (The call's deadline is the judge.)"""
+    """A test client and a server on loopback: an error at once, and never a wait. (The call's
+    deadline is the judge.)
+    """
     import asyncio
 
     async def main() -> Any:
@@ -380,10 +448,11 @@ def _name(error: OSError) -> str:
     return errno.errorcode.get(error.errno or 0, str(error))
 
 
-# -- driven from outside -----------------------------------------------------------------------------------------------
+# -- driven from outside -------------------------------------------------------------------------------------
 
 
-@honest("I25", "neighbours-at-sixty-percent", caged={"outcomes": ["ok"] * 5}, no_control="there is no limit outside", first="nothing", only=PEOPLE,
+@honest("I25", "neighbours-at-sixty-percent", caged={"outcomes": ["ok"] * 5},
+        no_control="there is no limit outside", first="nothing", only=PEOPLE,
         cage=limits(memory=100 << 20), heavy=True, host="five_at_once")  # fmt: skip
 def neighbours_at_sixty_percent(world: World) -> int:
     """Sixty of a hundred MiB, while four others do the same."""
@@ -392,20 +461,23 @@ def neighbours_at_sixty_percent(world: World) -> int:
     return len(kept)
 
 
-@honest("I27", "limits-up-and-down", caged={"outcomes": ["ok", "ok", "limit memory", "ok"]}, no_control="there is no limit outside", first="nothing",
+@honest("I27", "limits-up-and-down", caged={"outcomes": ["ok", "ok", "limit memory", "ok"]},
+        no_control="there is no limit outside", first="nothing",
         only=PEOPLE, heavy=True, host="limits_up_and_down")  # fmt: skip
 def limits_up_and_down(world: World) -> int:
     """So much memory, under limits that rise and fall in one slot."""
     return len(os.urandom(world["size"] << 20))
 
 
-@honest("I29", "grandchild-on-the-pipe", caged={"outcome": "limit timeout", "gone": True, "waited": False}, no_control="`sh` itself would wait",
+@honest("I29", "grandchild-on-the-pipe", caged={"outcome": "limit timeout", "gone": True, "waited": False},
+        no_control="`sh` itself would wait",
         first="nothing", only=BOTH_TIERS, host="grandchild_on_the_pipe")  # fmt: skip
 def grandchild_on_the_pipe(world: World) -> None:
     """`sh -c "sleep 30 & wait"` with a limit of a second. (The driver runs it as a command.)"""
 
 
-@honest("I33", "no-mount-points-on-the-host", caged={"during": "", "after": "", "made": ["results.txt"]}, no_control="there are no mounts outside",
+@honest("I33", "no-mount-points-on-the-host", caged={"during": "", "after": "", "made": ["results.txt"]},
+        no_control="there are no mounts outside",
         first="nothing", only=PEOPLE, host="grants_in_a_repository")  # fmt: skip
 def no_mount_points_on_the_host(world: World) -> bool:
     """Write into a grant inside a repository."""

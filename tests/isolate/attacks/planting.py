@@ -1,4 +1,6 @@
-"""Section B of the catalogue, second half: code from writable places, files of the host, and what a crash leaves."""
+"""Section B of the catalogue, second half: code from writable places, files of the host, and what a
+crash leaves.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ TABLE = Table()
 attack = TABLE.add
 
 
-# 34 -------------------------------------------------------------------------------------------------------------------
+# 34 ---------------------------------------------------------------------------------------------------------
 
 _LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
 
@@ -27,7 +29,14 @@ def _ran(*argv: str, program: str | None = None, pass_fds: tuple[int, ...] = ())
     """ "ran" when the program ended with 0, else why not."""
 
     def step() -> None:
-        subprocess.run(argv, executable=program, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=pass_fds)
+        subprocess.run(
+            argv,
+            executable=program,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=pass_fds,
+        )
 
     try:
         told = answer(step)
@@ -39,26 +48,39 @@ def _ran(*argv: str, program: str | None = None, pass_fds: tuple[int, ...] = ())
 @attack(
     34,
     "code-from-writable-places",
-    caged={"exec": "EACCES", "exec in a grant": "EACCES", "loader": "code 127", "library": "refused", "memfd": "ran", "interpreter": "ran"},
-    control={"exec": "ran", "exec in a grant": "ran", "loader": "ran", "library": "loaded", "memfd": "ran", "interpreter": "ran"},
+    caged={"exec": "EACCES", "exec in a grant": "EACCES", "loader": "code 127", "library": "refused",
+           "memfd": "ran", "interpreter": "ran"},
+    control={"exec": "ran", "exec in a grant": "ran", "loader": "ran", "library": "loaded", "memfd": "ran",
+             "interpreter": "ran"},
     first="mount",
     cage=Cage(write=("results",)),
     walls={
         # Memory behind descriptors is refused where no control group counts it.
-        "user": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "code 127", "library": "refused", "memfd": "ENOSYS",
+        "user": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "code 127", "library": "refused",
+                 "memfd": "ENOSYS",
                  "interpreter": "ran"},
-        # Landlock's execute right covers exec and not mmap: the loader's detour is open where nothing is mounted noexec.
-        "root-without-namespaces": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "ran", "library": "loaded", "memfd": "ran",
+        # Landlock's execute right covers exec and not mmap: the loader's detour is open where nothing is
+        # mounted noexec.
+        "root-without-namespaces": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "ran",
+                                    "library": "loaded", "memfd": "ran",
                                     "interpreter": "ran"},
-        "user-without-namespaces": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "ran", "library": "loaded", "memfd": "ENOSYS",
+        "user-without-namespaces": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "ran",
+                                    "library": "loaded", "memfd": "ENOSYS",
                                     "interpreter": "ran"},
-        "user-without-seccomp": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "code 127", "library": "refused", "memfd": "ran",
+        "user-without-seccomp": {"exec": "EACCES", "exec in a grant": "EACCES", "loader": "code 127",
+                                 "library": "refused", "memfd": "ran",
                                  "interpreter": "ran"},
     },
 )  # fmt: skip
 def code_from_writable_places(world: World) -> dict[str, str]:
-    """Programs that the tool wrote itself. A memfd and a script are allowed: a tool may run what it could as well compute."""
-    program, granted, script = f"{scratch(world)}/program", f"{world['results']}/program-{os.getpid()}", f"{scratch(world)}/script.sh"
+    """Programs that the tool wrote itself. A memfd and a script are allowed: a tool may run what it
+    could as well compute.
+    """
+    program, granted, script = (
+        f"{scratch(world)}/program",
+        f"{world['results']}/program-{os.getpid()}",
+        f"{scratch(world)}/script.sh",
+    )
     for path in (program, granted):
         shutil.copyfile("/bin/true", path)
         os.chmod(path, 0o755)
@@ -75,7 +97,14 @@ def code_from_writable_places(world: World) -> dict[str, str]:
         return _ran("memfd", program=f"/proc/self/fd/{memory}", pass_fds=(memory,))
 
     library = f"{scratch(world)}/library.so"
-    shutil.copyfile(next(p for p in ("/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6") if os.path.exists(p)), library)
+    shutil.copyfile(
+        next(
+            p
+            for p in ("/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6")
+            if os.path.exists(p)
+        ),
+        library,
+    )
 
     def load() -> str:
         try:
@@ -98,23 +127,31 @@ def code_from_writable_places(world: World) -> dict[str, str]:
             os.unlink(path)
 
 
-# 40 -------------------------------------------------------------------------------------------------------------------
+# 40 ---------------------------------------------------------------------------------------------------------
 
 
 @attack(
     40,
     "injected-into-the-interpreter",
-    caged={"json": "standard library", "customised": False, "isolated": True, "user site": False, "first on the path": "standard library"},
-    no_control="`test_drivers_controls` runs the same folder with a plain interpreter",
+    caged={
+        "json": "standard library",
+        "customised": False,
+        "isolated": True,
+        "user site": False,
+        "first on the path": "standard library",
+    },
+    no_control="`test_controls` runs the same folder with a plain interpreter",
     first="environment",
     host="interpreter_injection",
 )
 def injected_into_the_interpreter(world: World) -> Any:
-    """json.py, sitecustomize, usercustomize, a .pth file beside the tool and in HOME, and the variables that make Python look there."""
+    """json.py, sitecustomize, usercustomize, a .pth file beside the tool and in HOME, and the
+    variables that make Python look there.
+    """
     raise NotImplementedError
 
 
-# 41 -------------------------------------------------------------------------------------------------------------------
+# 41 ---------------------------------------------------------------------------------------------------------
 
 
 @attack(
@@ -160,7 +197,7 @@ def core_dump(world: World) -> dict[str, Any]:
     return found
 
 
-# 42 -------------------------------------------------------------------------------------------------------------------
+# 42 ---------------------------------------------------------------------------------------------------------
 
 _METADATA = ("chmod", "utime", "chown", "xattr", "chmod system", "truncate", "unlink", "rename")
 
@@ -172,11 +209,14 @@ _METADATA = ("chmod", "utime", "chown", "xattr", "chmod system", "truncate", "un
     control=dict.fromkeys(_METADATA, "ok") | {"xattr": one_of("ok", "ENOTSUP")},
     first="mount",
     cage=Cage(read=("granted",)),
-    # Landlock covers no metadata: as an ordinary user, whose own files they are, only the view keeps them. As root the tool is another user.
+    # Landlock covers no metadata: as an ordinary user, whose own files they are, only the view keeps them. As
+    # root the tool is another user.
     walls={
-        "root-without-namespaces": dict.fromkeys(_METADATA, "EPERM") | {"truncate": "EACCES", "unlink": "EACCES", "rename": "EACCES",
+        "root-without-namespaces": dict.fromkeys(_METADATA, "EPERM") | {"truncate": "EACCES",
+        "unlink": "EACCES", "rename": "EACCES",
                                                                         "xattr": "EACCES"},
-        "user-without-namespaces": {"chmod": "ok", "utime": "ok", "chown": "ok", "xattr": one_of("ok", "ENOTSUP"), "chmod system": "EPERM",
+        "user-without-namespaces": {"chmod": "ok", "utime": "ok", "chown": "ok", "xattr": one_of("ok",
+        "ENOTSUP"), "chmod system": "EPERM",
                                     "truncate": "EACCES", "unlink": "EACCES", "rename": "EACCES"},
     },
 )  # fmt: skip
@@ -208,18 +248,21 @@ def metadata_of_host_files(world: World) -> dict[str, str]:
     }
 
 
-# 43 -------------------------------------------------------------------------------------------------------------------
+# 43 ---------------------------------------------------------------------------------------------------------
 
 
 @attack(
     43,
     "links-out-of-the-view",
-    caged={"through a symbolic link": "ENOENT", "hard link": "EXDEV", "through a descriptor": "ENOENT", "rename": "EXDEV"},
-    control={"through a symbolic link": "ok", "hard link": one_of("ok", "EXDEV"), "through a descriptor": "ok", "rename": one_of("ok", "EXDEV")},
+    caged={"through a symbolic link": "ENOENT", "hard link": "EXDEV", "through a descriptor": "ENOENT",
+           "rename": "EXDEV"},
+    control={"through a symbolic link": "ok", "hard link": one_of("ok", "EXDEV"),
+             "through a descriptor": "ok", "rename": one_of("ok", "EXDEV")},
     first="mount",
     cage=Cage(read=("granted",)),
     walls={
-        "without-namespaces": {"through a symbolic link": "EACCES", "hard link": one_of("EXDEV", "EACCES", "EPERM"),
+        "without-namespaces": {"through a symbolic link": "EACCES", "hard link": one_of("EXDEV", "EACCES",
+        "EPERM"),
                                "through a descriptor": "EACCES", "rename": one_of("EXDEV", "EACCES")},
     },
 )  # fmt: skip
@@ -231,7 +274,9 @@ def links_out_of_the_view(world: World) -> dict[str, str]:
     found = {
         "through a symbolic link": opening(f"{base}/soft"),
         "hard link": answer(lambda: os.link("/usr/bin/env", f"{base}/hard")),
-        "through a descriptor": opening(f"/proc/self/cwd/{os.path.relpath(world['secret_file'], os.getcwd())}"),
+        "through a descriptor": opening(
+            f"/proc/self/cwd/{os.path.relpath(world['secret_file'], os.getcwd())}"
+        ),
         "rename": answer(lambda: os.rename(world["granted_file"], f"{base}/moved")),
     }
     if found["rename"] == "ok":
@@ -244,26 +289,33 @@ def links_out_of_the_view(world: World) -> dict[str, str]:
     43,
     "traps-in-a-write-grant",
     caged={
-        "left": "ok", "grant replaced": "EROFS", "second call": ["deep", "fifo", "socket", "soft"], "still links": True,
+        "left": "ok", "grant replaced": "EROFS", "second call": ["deep", "fifo", "socket", "soft"],
+        "still links": True,
         "secret read": False, "outcome": "ok",
     },
     no_control="the host's own handling of the folder; the body is its own witness in call 2",
     first="host code",
     cage=Cage(write=("results",)),
     walls={"without-namespaces": {
-        "left": "ok", "grant replaced": one_of("EACCES", "EXDEV"), "second call": ["deep", "fifo", "socket", "soft"], "still links": True,
+        "left": "ok", "grant replaced": one_of("EACCES", "EXDEV"), "second call": ["deep", "fifo", "socket",
+        "soft"], "still links": True,
         "secret read": False, "outcome": "ok",
     }},
     host="traps_in_a_write_grant",
 )  # fmt: skip
 def traps_in_a_write_grant(world: World) -> dict[str, Any]:
-    """A link to a secret, a fifo, a socket and a deep tree, left where the host will look; then see them as the next call."""
+    """A link to a secret, a fifo, a socket and a deep tree, left where the host will look; then see
+    them as the next call.
+    """
     import socket
 
     base = world["results"]
     if world.get("second"):
         secret = opening(f"{base}/soft") == "ok"
-        return {"names": sorted(name for name in os.listdir(base) if "program" not in name), "secret read": secret}
+        return {
+            "names": sorted(name for name in os.listdir(base) if "program" not in name),
+            "secret read": secret,
+        }
     os.symlink(world["secret_file"], f"{base}/soft")
     os.mkfifo(f"{base}/fifo")
     with socket.socket(socket.AF_UNIX) as sock:
@@ -280,14 +332,14 @@ def traps_in_a_write_grant(world: World) -> dict[str, Any]:
     return {"left": "ok", "grant replaced": answer(lambda: os.rename(base, f"{base}-moved"))}
 
 
-# 38, 39 ---------------------------------------------------------------------------------------------------------------
+# 38, 39 -----------------------------------------------------------------------------------------------------
 
 
 @attack(
     38,
     "descriptors-to-the-host",
     caged={"sent": True, "descriptors": 0, "outcome": "ok", "next": "ok"},
-    no_control="`test_drivers_controls` sends the same to a host that takes them",
+    no_control="`test_controls` sends the same to a host that takes them",
     first="host code",
     host="descriptors_to_the_host",
     heavy=True,
@@ -315,23 +367,35 @@ def descriptors_to_the_host(world: World) -> bool:
     walls={
         # A signal to process 1 of one's own namespace goes nowhere; Landlock's scope answers first.
         "without-landlock": {"sockets of others": [], "pidfd of init": "ok", "signal to init": "ok"},
-        "without-namespaces": {"sockets of others": [], "pidfd of init": one_of("ok", "EPERM"), "signal to init": "EPERM"},
+        "without-namespaces": {
+            "sockets of others": [],
+            "pidfd of init": one_of("ok", "EPERM"),
+            "signal to init": "EPERM",
+        },
     },
 )
 def descriptor_to_init(world: World) -> dict[str, Any]:
-    """Any way to reach process 1 of the namespace: a socket it holds, a signal. (A pidfd alone gives no right: row 4.)"""
+    """Any way to reach process 1 of the namespace: a socket it holds, a signal. (A pidfd alone
+    gives no right: row 4.)
+    """
     others: Any = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
-                others += [name for fd in os.listdir(f"/proc/{name}/fd") if "socket" in os.readlink(f"/proc/{name}/fd/{fd}")]
+                others += [
+                    name
+                    for fd in os.listdir(f"/proc/{name}/fd")
+                    if "socket" in os.readlink(f"/proc/{name}/fd/{fd}")
+                ]
             except OSError:
                 continue
     if world["ctx"] is None:
         others = "never"
     return {
         "sockets of others": others,
-        **answers({"pidfd of init": lambda: os.close(os.pidfd_open(1)), "signal to init": lambda: os.kill(1, 0)}),
+        **answers(
+            {"pidfd of init": lambda: os.close(os.pidfd_open(1)), "signal to init": lambda: os.kill(1, 0)}
+        ),
     }
 
 
@@ -339,7 +403,7 @@ def descriptor_to_init(world: World) -> dict[str, Any]:
     39,
     "requests-without-end",
     caged={"answered": 2000, "most at once": True, "outcome": "ok", "next": "ok", "memory": "bounded"},
-    no_control="`test_drivers_controls` floods a host that starts one task a request",
+    no_control="`test_controls` floods a host that starts one task a request",
     first="host code",
     host="requests_without_end",
     heavy=True,
@@ -353,7 +417,15 @@ def requests_without_end(world: World) -> int:
     sock = socket.socket(fileno=os.dup(3))
     sent = 0
     for number in range(2000):
-        payload = json.dumps({"t": "fetch", "id": 10_000 + number, "url": "http://169.254.169.254/", "method": "GET", "headers": []}).encode()
+        payload = json.dumps(
+            {
+                "t": "fetch",
+                "id": 10_000 + number,
+                "url": "http://169.254.169.254/",
+                "method": "GET",
+                "headers": [],
+            }
+        ).encode()
         sock.sendall(struct.pack(">IB", len(payload), ord("J")) + payload)
         sent += 1
         if sent % 50 == 0:
@@ -378,7 +450,7 @@ def _take(sock: Any, count: int) -> None:
     39,
     "large-bodies-at-once",
     caged={"outcome": "limit", "next": "ok", "memory": "bounded"},
-    no_control="`test_drivers_controls` floods a host that starts one task a request",
+    no_control="`test_controls` floods a host that starts one task a request",
     first="host code",
     host="large_bodies_at_once",
     heavy=True,
@@ -392,7 +464,9 @@ def large_bodies_at_once(world: World) -> int:
     sock = socket.socket(fileno=os.dup(3))
     chunk = bytes(256 << 10)
     for number in range(40):
-        payload = json.dumps({"t": "put", "id": 10_000 + number, "media_type": "image/png", "bytes": 32 << 20}).encode()
+        payload = json.dumps(
+            {"t": "put", "id": 10_000 + number, "media_type": "image/png", "bytes": 32 << 20}
+        ).encode()
         sock.sendall(struct.pack(">IB", len(payload), ord("J")) + payload)
         for _ in range(128):
             sock.sendall(struct.pack(">IB", len(chunk), ord("D")) + chunk)
@@ -403,10 +477,14 @@ def large_bodies_at_once(world: World) -> int:
     39,
     "requests-that-are-none",
     caged={"outcomes": {
-        "id is text": "sandbox_error protocol", "id is missing": "sandbox_error protocol", "url is a list": "ok", "method is null": "ok",
-        "headers are a number": "ok", "headers are nested": "ok", "too many bytes": "sandbox_error protocol", "bytes negative": "sandbox_error protocol",
-        "bytes is true": "sandbox_error protocol", "unknown type": "sandbox_error protocol", "no type": "sandbox_error protocol",
-        "a list": "sandbox_error protocol", "data first": "sandbox_error protocol", "media type is a number": "ok", "log is a number": "sandbox_error protocol",
+        "id is text": "sandbox_error protocol", "id is missing": "sandbox_error protocol",
+        "url is a list": "ok", "method is null": "ok",
+        "headers are a number": "ok", "headers are nested": "ok", "too many bytes": "sandbox_error protocol",
+        "bytes negative": "sandbox_error protocol",
+        "bytes is true": "sandbox_error protocol", "unknown type": "sandbox_error protocol",
+        "no type": "sandbox_error protocol",
+        "a list": "sandbox_error protocol", "data first": "sandbox_error protocol",
+        "media type is a number": "ok", "log is a number": "sandbox_error protocol",
         "event kind is null": "sandbox_error protocol", "event kind is long": "sandbox_error protocol",
     }, "next": "ok"},
     no_control="the host's own reading; honest requests are served in every other test",
@@ -414,7 +492,9 @@ def large_bodies_at_once(world: World) -> int:
     host="requests_that_are_none",
 )  # fmt: skip
 def requests_that_are_none(world: World) -> bool:
-    """One malformed frame, then an honest result: the host reads in order, and must never come to the second."""
+    """One malformed frame, then an honest result: the host reads in order, and must never come to
+    the second.
+    """
     import json
     import struct
 

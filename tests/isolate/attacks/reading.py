@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import gc
 import os
 import socket
@@ -31,7 +32,7 @@ MACHINE_INIT = one_of("ok", "EPERM", "EACCES")
 """The machine's process 1 may be out of reach of root as well; the other targets are the control."""
 
 
-# 1 --------------------------------------------------------------------------------------------------------------------
+# 1 ----------------------------------------------------------------------------------------------------------
 
 
 @attack(
@@ -41,12 +42,21 @@ MACHINE_INIT = one_of("ok", "EPERM", "EACCES")
     control={"others": 1, "parent": "ok", "init": MACHINE_INIT, "host": "ok", "marker": True},
     first="pid",
     walls={
-        # Landlock's ptrace rule and another user id answer; the list of processes itself stays readable without hidepid.
-        "without-namespaces": {"others": 1, "parent": "EACCES", "init": "EACCES", "host": "EACCES", "marker": False},
+        # Landlock's ptrace rule and another user id answer; the list of processes itself stays readable
+        # without hidepid.
+        "without-namespaces": {
+            "others": 1,
+            "parent": "EACCES",
+            "init": "EACCES",
+            "host": "EACCES",
+            "marker": False,
+        },
     },
 )
 def host_environment(world: World) -> dict[str, Any]:
-    """Read the start environment of the parent, of process 1 and of the host; then of whoever is to be seen."""
+    """Read the start environment of the parent, of process 1 and of the host; then of whoever is to
+    be seen.
+    """
     marker = world["env_marker"].encode()
     found = False
     for pid in visible_processes():
@@ -64,7 +74,7 @@ def host_environment(world: World) -> dict[str, Any]:
     }
 
 
-# 2 --------------------------------------------------------------------------------------------------------------------
+# 2 ----------------------------------------------------------------------------------------------------------
 
 
 @attack(
@@ -85,26 +95,43 @@ def own_environment(world: World) -> dict[str, Any]:
     return {"start": names, "now": sorted(set(os.environ) - {"LC_CTYPE"}), "marker": marked}
 
 
-@attack(2, "own-memory", caged={"host-heap": False, "objects": False}, control={"host-heap": True, "objects": True}, first="environment")
+@attack(
+    2,
+    "own-memory",
+    caged={"host-heap": False, "objects": False},
+    control={"host-heap": True, "objects": True},
+    first="environment",
+)
 def own_memory(world: World) -> dict[str, bool]:
     """Search the own heap for bytes that only the host has: a fork without exec would carry them."""
     first, second = (bytes.fromhex(part) for part in world["heap_marker"])
     if world["ctx"] is None:
-        kept = bytearray(first)  # the control is what a fork of the host would be: its heap, in another process
+        kept = bytearray(
+            first
+        )  # the control is what a fork of the host would be: its heap, in another process
         kept += second
         held = [type("HostSecret", (), {})]
 
         def look() -> dict[str, bool]:
-            classes = any(getattr(item, "__name__", "") == "HostSecret" for item in gc.get_objects() if isinstance(item, type))
-            return {"host-heap": find_in_memory(first, second) and bool(kept), "objects": classes and bool(held)}
+            classes = any(
+                getattr(item, "__name__", "") == "HostSecret"
+                for item in gc.get_objects()
+                if isinstance(item, type)
+            )
+            return {
+                "host-heap": find_in_memory(first, second) and bool(kept),
+                "objects": classes and bool(held),
+            }
 
         found: dict[str, bool] = value_apart(look)
         return found
-    classes = any(getattr(item, "__name__", "") == "HostSecret" for item in gc.get_objects() if isinstance(item, type))
+    classes = any(
+        getattr(item, "__name__", "") == "HostSecret" for item in gc.get_objects() if isinstance(item, type)
+    )
     return {"host-heap": find_in_memory(first, second), "objects": classes}
 
 
-# 3 --------------------------------------------------------------------------------------------------------------------
+# 3 ----------------------------------------------------------------------------------------------------------
 
 
 @attack(
@@ -128,7 +155,7 @@ def host_arguments(world: World) -> dict[str, bool]:
     return {"host": b"tests.isolate.runner" in seen, "secret": world["tool_secret"].encode() in seen}
 
 
-# 4 --------------------------------------------------------------------------------------------------------------------
+# 4 ----------------------------------------------------------------------------------------------------------
 
 
 def _read_foreign(pid: int) -> None:
@@ -156,23 +183,29 @@ def _read_foreign(pid: int) -> None:
     },
     control={
         "ptrace init": MACHINE_INIT, "ptrace victim": "ok", "readv init": MACHINE_INIT, "readv victim": "ok",
-        "mem init": MACHINE_INIT, "mem victim": "ok", "getfd": "ok", "kcmp": "ok", "madvise": one_of("ok", "EINVAL"),
+        "mem init": MACHINE_INIT, "mem victim": "ok", "getfd": "ok", "kcmp": "ok", "madvise": one_of("ok",
+        "EINVAL"),
     },
     first="seccomp",
     walls={
-        # The process namespace hides the victim, capabilities and Landlock's ptrace rule guard the call's init.
+        # The process namespace hides the victim, capabilities and Landlock's ptrace rule guard the call's
+        # init.
         "without-seccomp": {
             "ptrace init": "EPERM", "ptrace victim": "ESRCH", "readv init": "EPERM", "readv victim": "ESRCH",
-            "mem init": "ENOENT", "mem victim": "ENOENT", "getfd": "ok", "kcmp": "ok", "madvise": one_of("ok", "EINVAL"),
+            "mem init": "ENOENT", "mem victim": "ENOENT", "getfd": "ok", "kcmp": "ok", "madvise": one_of("ok",
+            "EINVAL"),
         },
         "without-namespaces": {
             "ptrace init": "EPERM", "ptrace victim": "EPERM", "readv init": "EPERM", "readv victim": "EPERM",
-            "mem init": "EACCES", "mem victim": "EACCES", "getfd": "EPERM", "kcmp": "EPERM", "madvise": "EPERM",
+            "mem init": "EACCES", "mem victim": "EACCES", "getfd": "EPERM", "kcmp": "EPERM",
+            "madvise": "EPERM",
         },
     },
 )  # fmt: skip
 def memory_of_others(world: World) -> dict[str, str]:
-    """ptrace, process_vm_readv and /proc/N/mem on the init and on a process of the same user; the descriptor and memory calls on oneself."""
+    """ptrace, process_vm_readv and /proc/N/mem on the init and on a process of the same user; the
+    descriptor and memory calls on oneself.
+    """
     init, victim = world.get("ptrace_init", 1), world["victim_pid"]
 
     def self_getfd() -> None:
@@ -193,33 +226,55 @@ def memory_of_others(world: World) -> dict[str, str]:
     )
 
 
-# 5, 6 -----------------------------------------------------------------------------------------------------------------
+# 5, 6 -------------------------------------------------------------------------------------------------------
 
 
-@attack(5, "own-text", caged="EROFS", control="ok", control_as="user", first="proc", walls={"without-namespaces": "EACCES"})
+@attack(
+    5,
+    "own-text",
+    caged="EROFS",
+    control="ok",
+    control_as="user",
+    first="proc",
+    walls={"without-namespaces": "EACCES"},
+)
 def own_text(world: World) -> str:
     """Open one's own memory for writing."""
     return opening("/proc/self/mem", os.O_RDWR)
 
 
-_KERNEL_FILES = ("/proc/sys", "/proc/kallsyms", "/proc/keys", "/proc/interrupts", "/proc/timer_list", "/proc/meminfo", "/proc/net", "/sys")
+_KERNEL_FILES = (
+    "/proc/sys",
+    "/proc/kallsyms",
+    "/proc/keys",
+    "/proc/interrupts",
+    "/proc/timer_list",
+    "/proc/meminfo",
+    "/proc/net",
+    "/sys",
+)
 
 
 @attack(
     6,
     "kernel-files",
     caged=dict.fromkeys(_KERNEL_FILES, "ENOENT"),
-    control=dict.fromkeys(_KERNEL_FILES, one_of("ok", "ENOENT")) | {"/proc/sys": "ok", "/proc/kallsyms": "ok", "/sys": "ok"},
+    control=dict.fromkeys(_KERNEL_FILES, one_of("ok", "ENOENT"))
+    | {"/proc/sys": "ok", "/proc/kallsyms": "ok", "/sys": "ok"},
     first="proc",
-    # Only a view of its own hides these: on the tier without namespaces /proc is the host's, and the report says `proc` MISSING.
-    walls={"without-namespaces": dict.fromkeys(_KERNEL_FILES, one_of("ok", "EACCES", "ENOENT")) | {"/sys": "EACCES"}},
+    # Only a view of its own hides these: on the tier without namespaces /proc is the host's, and the report
+    # says `proc` MISSING.
+    walls={
+        "without-namespaces": dict.fromkeys(_KERNEL_FILES, one_of("ok", "EACCES", "ENOENT"))
+        | {"/sys": "EACCES"}
+    },
 )
 def kernel_files(world: World) -> dict[str, str]:
     """What the kernel says of the whole machine."""
     return {path: opening(path) for path in _KERNEL_FILES}
 
 
-# 7, 15 ----------------------------------------------------------------------------------------------------------------
+# 7, 15 ------------------------------------------------------------------------------------------------------
 
 
 def _outside(world: World) -> dict[str, str]:
@@ -258,17 +313,19 @@ def files_outside(world: World) -> dict[str, str]:
     caged=dict.fromkeys(_OUTSIDE, "ENOENT"),
     control=dict.fromkeys(_OUTSIDE, "ok") | {"root of init": MACHINE_INIT},
     first="mount",
-    # Landlock lets stat through: this is open on the tier without namespaces, and the report says MISSING for `mount`.
+    # Landlock lets stat through: this is open on the tier without namespaces, and the report says MISSING for
+    # `mount`.
     walls={
-        "without-namespaces": dict.fromkeys(_OUTSIDE, "ok") | {"root of init": "EACCES", "cwd of host": "EACCES"},
+        "without-namespaces": dict.fromkeys(_OUTSIDE, "ok")
+        | {"root of init": "EACCES", "cwd of host": "EACCES"},
     },
 )
 def stat_outside(world: World) -> dict[str, str]:
     """Ask for the metadata of the same files."""
-    return {name: answer(lambda path=path: os.stat(path)) for name, path in _outside(world).items()}  # type: ignore[misc]
+    return {name: answer(functools.partial(os.stat, path)) for name, path in _outside(world).items()}
 
 
-# 8, 9 -----------------------------------------------------------------------------------------------------------------
+# 8, 9 -------------------------------------------------------------------------------------------------------
 
 
 @attack(
@@ -306,10 +363,13 @@ def directory_descriptors(world: World) -> dict[str, Any]:
                 folders.append(fd)
         except OSError:
             continue
-    return {"folders": folders, "up": {str(fd): answer(lambda fd=fd: os.close(os.open("..", os.O_RDONLY, dir_fd=fd))) for fd in folders}}  # type: ignore[misc]
+    return {
+        "folders": folders,
+        "up": {str(fd): answer(functools.partial(os.open, "..", os.O_RDONLY, dir_fd=fd)) for fd in folders},
+    }
 
 
-# 10 -------------------------------------------------------------------------------------------------------------------
+# 10 ---------------------------------------------------------------------------------------------------------
 
 
 @attack(
@@ -320,23 +380,30 @@ def directory_descriptors(world: World) -> dict[str, Any]:
     first="mount",
 )
 def names_in_mountinfo(world: World) -> dict[str, bool]:
-    """The documented leak: host paths of bind sources can be read. The state folder and other tools are no such source."""
+    """The documented leak: host paths of bind sources can be read. The state folder and other tools
+    are no such source.
+    """
 
     def look() -> dict[str, bool]:
         try:
             syscall("unshare", 0x20000)
-            syscall("mount", world["secret_folder"].encode(), world["secret_folder"].encode(), None, 4096, None)
+            syscall(
+                "mount", world["secret_folder"].encode(), world["secret_folder"].encode(), None, 4096, None
+            )
         except OSError:
             pass
         with open("/proc/self/mountinfo", encoding="utf-8") as file:
             fields = [line.split()[3] for line in file]
-        return {"secret": any(world["secret_folder"] in field for field in fields), "sources": "/" in "".join(fields)}
+        return {
+            "secret": any(world["secret_folder"] in field for field in fields),
+            "sources": "/" in "".join(fields),
+        }
 
     found: dict[str, bool] = value_apart(look)
     return found
 
 
-# 12, 13 ---------------------------------------------------------------------------------------------------------------
+# 12, 13 -----------------------------------------------------------------------------------------------------
 
 
 @attack(
@@ -368,10 +435,21 @@ def keyring(world: World) -> dict[str, str]:
     13,
     "kernel-log-perf-bpf",
     caged={"syslog": "EPERM", "perf": "EPERM", "bpf": "EPERM"},
-    control={"syslog": "ok", "perf": one_of("ok", "ENOENT", "EOPNOTSUPP"), "bpf": one_of("ok", "EINVAL", "EFAULT", "E2BIG")},
+    control={
+        "syslog": "ok",
+        "perf": one_of("ok", "ENOENT", "EOPNOTSUPP"),
+        "bpf": one_of("ok", "EINVAL", "EFAULT", "E2BIG"),
+    },
     first="seccomp",
-    # dmesg_restrict, perf_event_paranoid and unprivileged_bpf_disabled answer where seccomp does not (sysctls of this kernel).
-    walls={"without-seccomp": {"syslog": one_of("EPERM", "ok"), "perf": one_of("EPERM", "EACCES", "ENOENT"), "bpf": "EPERM"}},
+    # dmesg_restrict, perf_event_paranoid and unprivileged_bpf_disabled answer where seccomp does not (sysctls
+    # of this kernel).
+    walls={
+        "without-seccomp": {
+            "syslog": one_of("EPERM", "ok"),
+            "perf": one_of("EPERM", "EACCES", "ENOENT"),
+            "bpf": "EPERM",
+        }
+    },
 )
 def kernel_log_perf_bpf(world: World) -> dict[str, str]:
     """The log of the kernel, its counters and its virtual machine."""
@@ -379,7 +457,9 @@ def kernel_log_perf_bpf(world: World) -> dict[str, str]:
 
     buffer = ctypes.create_string_buffer(4096)
     attributes = ctypes.create_string_buffer(128)
-    attributes.raw = (1).to_bytes(4, "little") + (128).to_bytes(4, "little") + bytes(120)  # a software clock, all processes
+    attributes.raw = (
+        (1).to_bytes(4, "little") + (128).to_bytes(4, "little") + bytes(120)
+    )  # a software clock, all processes
     program = ctypes.create_string_buffer(128)
     return answers(
         {
@@ -390,7 +470,7 @@ def kernel_log_perf_bpf(world: World) -> dict[str, str]:
     )
 
 
-# 14 -------------------------------------------------------------------------------------------------------------------
+# 14 ---------------------------------------------------------------------------------------------------------
 
 
 def _connect(family: int, kind: int, address: Any) -> None:
@@ -410,21 +490,31 @@ def _network(world: World) -> dict[str, str]:
         {
             "metadata": lambda: _connect(socket.AF_INET, socket.SOCK_STREAM, ("169.254.169.254", 80)),
             "loopback": lambda: _connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", world["port"])),
-            "loopback six": lambda: _connect(socket.AF_INET6, socket.SOCK_STREAM, ("::ffff:127.0.0.1", world["port"])),
+            "loopback six": lambda: _connect(
+                socket.AF_INET6, socket.SOCK_STREAM, ("::ffff:127.0.0.1", world["port"])
+            ),
             "datagram": lambda: _connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", world["udp_port"])),
             "datagram away": lambda: _connect(socket.AF_INET, socket.SOCK_DGRAM, ("169.254.169.254", 53)),
         }
     )
 
 
-_REACHED = {"metadata": one_of("ok", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "EAGAIN", "None", "ECONNREFUSED"), "loopback": "ok",
-            "loopback six": "ok", "datagram": "ok", "datagram away": one_of("ok", "ENETUNREACH", "EHOSTUNREACH")}  # fmt: skip
+_REACHED = {"metadata": one_of("ok", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "EAGAIN", "None",
+                               "ECONNREFUSED"), "loopback": "ok",
+            "loopback six": "ok", "datagram": "ok", "datagram away": one_of("ok", "ENETUNREACH",
+            "EHOSTUNREACH")}  # fmt: skip
 
 
 @attack(
     14,
     "host-loopback",
-    caged={"metadata": "EACCES", "loopback": "EACCES", "loopback six": "EACCES", "datagram": "ENETUNREACH", "datagram away": "ENETUNREACH"},
+    caged={
+        "metadata": "EACCES",
+        "loopback": "EACCES",
+        "loopback six": "EACCES",
+        "datagram": "ENETUNREACH",
+        "datagram away": "ENETUNREACH",
+    },
     control=_REACHED,
     control_as="user",
     first="net",
@@ -441,20 +531,24 @@ def host_loopback(world: World) -> dict[str, str]:
 @attack(
     14,
     "host-loopback-with-egress",
-    caged={"metadata": "EACCES", "loopback": "EACCES", "loopback six": "EACCES", "datagram": "ok", "datagram away": "ok"},
+    caged={"metadata": "EACCES", "loopback": "EACCES", "loopback six": "EACCES", "datagram": "ok",
+           "datagram away": "ok"},
     control=_REACHED,
     control_as="user",
     first="net",
     cage=Cage(doors=(443,)),
     walls={
         # The namespace has a loopback of its own, to which every address leads: nobody listens there.
-        "without-landlock": {"metadata": "ECONNREFUSED", "loopback": "ECONNREFUSED", "loopback six": "ECONNREFUSED", "datagram": "ok",
+        "without-landlock": {"metadata": "ECONNREFUSED", "loopback": "ECONNREFUSED",
+                             "loopback six": "ECONNREFUSED", "datagram": "ok",
                              "datagram away": "ok"},
         "without-namespaces": dict.fromkeys(_REACHED, "EAFNOSUPPORT"),
     },
 )  # fmt: skip
 def host_loopback_with_egress(world: World) -> dict[str, str]:
-    """The same for a tool with doors: every address is its own loopback. (A datagram to a port nobody has is sent and lost.)"""
+    """The same for a tool with doors: every address is its own loopback. (A datagram to a port
+    nobody has is sent and lost.)
+    """
     return _network(world)
 
 

@@ -1,6 +1,7 @@
 """Section E of the catalogue (and row 11): what one call leaves in a process, and what the next one sees.
 
-Inside, the first call does it and the second looks. As control, one process does both: a worker that is used again.
+Inside, the first call does it and the second looks. As control, one process does both: a worker that is used
+again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import builtins
 import codecs
 import ctypes
 import decimal
+import functools
 import gc
 import json
 import locale
@@ -49,7 +51,7 @@ def _looks(world: World) -> bool:
     return bool(world.get("second")) or world["ctx"] is None
 
 
-# 11 -------------------------------------------------------------------------------------------------------------------
+# 11 ---------------------------------------------------------------------------------------------------------
 
 
 @attack(
@@ -64,7 +66,9 @@ def _looks(world: World) -> bool:
 )
 def credentials_of_another(world: World) -> Any:
     """Tool A keeps its credential everywhere it can; tool B looks everywhere."""
-    place = f"{scratch(world)}/kept-{world['folder_name']}" if world["ctx"] is None else f"{scratch(world)}/kept"
+    place = (
+        f"{scratch(world)}/kept-{world['folder_name']}" if world["ctx"] is None else f"{scratch(world)}/kept"
+    )
     if _does(world):
         secret = os.environ["TOOL_SECRET"]
         _KEPT.append(bytearray(secret.encode()))
@@ -94,19 +98,38 @@ def credentials_of_another(world: World) -> Any:
 @attack(
     11,
     "folder-of-a-neighbour",
-    caged={"list": one_of("ok", "ENOENT"), "read": "ENOENT", "write": "ENOENT", "outcome": "ok"},
+    caged={
+        "list": one_of("ok", "ENOENT"),
+        "read": "ENOENT",
+        "write": "ENOENT",
+        "socket": "EPERM",
+        "outcome": "ok",
+    },
     no_control="both are one user's processes: outside, the second reads the first's files",
     first="mount",
     only=("root", "user", "root-without-namespaces", "user-without-namespaces"),
     host="neighbours",
     # No view of its own: Landlock grants each call its own folder and no other.
-    walls={"without-namespaces": {"list": "EACCES", "read": "EACCES", "write": "EACCES", "outcome": "ok"}},
+    walls={
+        "without-namespaces": {
+            "list": "EACCES",
+            "read": "EACCES",
+            "write": "EACCES",
+            "socket": "EPERM",
+            "outcome": "ok",
+        }
+    },
 )
 def folder_of_a_neighbour(world: World) -> Any:
-    """Two calls of one tool at once: one tells the other, by the attacker outside, where its private folder is."""
+    """Two calls of one tool at once: one tells the other, by the attacker outside, where its
+    private folder is.
+    """
     if _does(world):
         with open(f"{scratch(world)}/secret", "w", encoding="ascii") as file:
             file.write("mine")
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind("\0fumehood-neighbour")
+        listening.listen()
         world["ctx"].emit("HERE", scratch(world))
         world["ctx"].put(b"wait", "text/plain")
         return "kept"
@@ -116,10 +139,19 @@ def folder_of_a_neighbour(world: World) -> Any:
         with open(f"{there}/from-outside", "w", encoding="ascii") as file:
             file.write("x")
 
-    return {"list": answer(lambda: os.listdir(there)), "read": opening(f"{there}/secret"), "write": answer(write) if there != "/tmp" else "ENOENT"}
+    def connect() -> None:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect("\0fumehood-neighbour")
+
+    return {
+        "list": answer(lambda: os.listdir(there)),
+        "read": opening(f"{there}/secret"),
+        "write": answer(write) if there != "/tmp" else "ENOENT",
+        "socket": answer(connect),
+    }
 
 
-# 71, 72 ---------------------------------------------------------------------------------------------------------------
+# 71, 72 -----------------------------------------------------------------------------------------------------
 
 
 class _Finder:
@@ -133,7 +165,15 @@ class _Finder:
     71,
     "patched-modules",
     caged={"open": True, "json": True, "time": True, "module": True, "finders": True, "hooks": 0, "heard": 0},
-    control={"open": False, "json": False, "time": False, "module": False, "finders": False, "hooks": 1, "heard": 1},
+    control={
+        "open": False,
+        "json": False,
+        "time": False,
+        "module": False,
+        "finders": False,
+        "hooks": 1,
+        "heard": 1,
+    },
     control_as="user",
     first="fresh process",
     only=HOST,
@@ -145,10 +185,10 @@ def patched_modules(world: World) -> Any:
     heard: list[str] = []
     if _does(world):
         builtins.open = lambda *_, **__: None  # type: ignore[assignment]
-        json.dumps = lambda *_, **__: '"evil"'  # type: ignore[assignment]
-        time.time = lambda: 0.0  # type: ignore[assignment]
+        json.dumps = lambda *_, **__: '"evil"'
+        time.time = lambda: 0.0
         sys.modules["colorsys"] = sys
-        sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder())
         sys.path_hooks.insert(0, _Finder)  # type: ignore[arg-type]
         sys.addaudithook(lambda event, _: heard.append(event) if event == "fumehood.marker" else None)
         if world["ctx"] is not None:
@@ -162,7 +202,7 @@ def patched_modules(world: World) -> Any:
         "time": time.time() > 1e9,
         "module": hasattr(colorsys, "rgb_to_hls"),
         "finders": type(sys.meta_path[0]).__name__ != "_Finder" and sys.meta_path[0].__class__ is not _Finder,
-        "hooks": int(_Finder in sys.path_hooks),
+        "hooks": sum("_Finder" in repr(hook) for hook in sys.path_hooks),
         "heard": len(heard),
     }
     json.dumps = real_dumps
@@ -172,8 +212,24 @@ def patched_modules(world: World) -> Any:
 @attack(
     72,
     "what-runs-on",
-    caged={"threads": 0, "children": 0, "timer": 0.0, "trace": True, "profile": True, "at exit": True, "finalizers": 0},
-    control={"threads": 1, "children": 1, "timer": 1.0, "trace": False, "profile": False, "at exit": False, "finalizers": 1},
+    caged={
+        "threads": 0,
+        "children": 0,
+        "timer": 0.0,
+        "trace": True,
+        "profile": True,
+        "at exit": True,
+        "finalizers": 0,
+    },
+    control={
+        "threads": 1,
+        "children": 1,
+        "timer": 1.0,
+        "trace": False,
+        "profile": False,
+        "at exit": False,
+        "finalizers": 1,
+    },
     control_as="user",
     first="fresh process",
     only=HOST,
@@ -181,7 +237,7 @@ def patched_modules(world: World) -> Any:
 )
 def what_runs_on(world: World) -> Any:
     """Threads, children, timers, hooks."""
-    before = atexit._ncallbacks()  # type: ignore[attr-defined]
+    before = atexit._ncallbacks()
     if _does(world):
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
         if os.fork() == 0:
@@ -207,7 +263,7 @@ def what_runs_on(world: World) -> Any:
         "timer": min(1.0, signal.getitimer(signal.ITIMER_VIRTUAL)[0]),
         "trace": sys.gettrace() is None,
         "profile": sys.getprofile() is None,
-        "at exit": atexit._ncallbacks() == before,  # type: ignore[attr-defined]
+        "at exit": atexit._ncallbacks() == before,
         "finalizers": len(weakref.finalize._registry),  # type: ignore[attr-defined]
     }
     sys.settrace(None)
@@ -219,7 +275,7 @@ def what_runs_on(world: World) -> Any:
     return found
 
 
-# 73, 74, 75 -----------------------------------------------------------------------------------------------------------
+# 73, 74, 75 -------------------------------------------------------------------------------------------------
 
 
 def _slack() -> int:
@@ -229,9 +285,11 @@ def _slack() -> int:
 @attack(
     73,
     "process-state",
-    caged={"cwd": True, "umask": 0o077, "descriptors": [0, 1, 2, 3], "non-blocking": False, "SIGCHLD": "SIG_DFL", "mask": [], "files": True,
+    caged={"cwd": True, "umask": 0o077, "descriptors": [0, 1, 2, 3], "non-blocking": False,
+           "SIGCHLD": "SIG_DFL", "mask": [], "files": True,
            "nice": 0, "affinity": True, "name": True, "slack": 50_000},
-    control={"cwd": False, "umask": 0, "descriptors": [1, 2, 33, 34], "non-blocking": True, "SIGCHLD": "SIG_IGN", "mask": ["SIGUSR1"], "files": False,
+    control={"cwd": False, "umask": 0, "descriptors": [1, 2, 33, 34], "non-blocking": True,
+             "SIGCHLD": "SIG_IGN", "mask": ["SIGUSR1"], "files": False,
              "nice": 19, "affinity": False, "name": False, "slack": 1000},
     control_as="user",
     first="fresh process",
@@ -266,7 +324,7 @@ def process_state(world: World) -> Any:
         cwd = False
     umask = os.umask(0)
     os.umask(umask)
-    opened = [fd for fd in range(100) if answer(lambda fd=fd: os.fstat(fd)) == "ok"]  # type: ignore[misc]
+    opened = [fd for fd in range(100) if answer(functools.partial(os.fstat, fd)) == "ok"]
     name = ctypes.create_string_buffer(16)
     syscall("prctl", 16, name)
     found = {
@@ -307,8 +365,10 @@ def _interpreter_state() -> dict[str, Any]:
 
 
 _PRISTINE = {
-    "environment": None, "zone": "UTC", "locale": "C", "precision": 28, "random": False, "recursion": 1000, "switch": 0.005, "gc": True,
-    "callbacks": 0, "filters": False, "handlers": 0, "errors": "strict_errors", "timeout": None, "path": False,
+    "environment": None, "zone": "UTC", "locale": "C", "precision": 28, "random": False, "recursion": 1000,
+    "switch": 0.005, "gc": True,
+    "callbacks": 0, "filters": False, "handlers": 0, "errors": "strict_errors", "timeout": None,
+    "path": False,
 }  # fmt: skip
 
 
@@ -317,8 +377,10 @@ _PRISTINE = {
     "interpreter-state",
     caged=_PRISTINE,
     control={
-        "environment": "left", "zone": "EST", "locale": one_of("C.UTF-8", "C", "en_US.UTF-8"), "precision": 3, "random": True, "recursion": 500,
-        "switch": 1.0, "gc": False, "callbacks": 1, "filters": True, "handlers": 1, "errors": "<lambda>", "timeout": 0.5, "path": True,
+        "environment": "left", "zone": "EST", "locale": one_of("C.UTF-8", "C", "en_US.UTF-8"), "precision": 3,
+        "random": True, "recursion": 500,
+        "switch": 1.0, "gc": False, "callbacks": 1, "filters": True, "handlers": 1, "errors": "<lambda>",
+        "timeout": 0.5, "path": True,
     },
     control_as="user",
     first="fresh process",
@@ -373,7 +435,7 @@ def output_of_the_next_call(world: World) -> Any:
     """Replace sys.stdout, leave bytes unflushed, and let a thread write on."""
     if _does(world):
         sys.stdout.write("left unflushed")
-        sys.stdout = _Writer()  # type: ignore[assignment]
+        sys.stdout = _Writer()
 
         def write_on() -> None:
             while True:
@@ -395,10 +457,11 @@ def output_of_the_next_call(world: World) -> Any:
     return {"own": "second"}
 
 
-# 76, 77 ---------------------------------------------------------------------------------------------------------------
+# 76, 77 -----------------------------------------------------------------------------------------------------
 
 
-@attack(76, "interned-objects", caged={"seven": "7", "text": "interned"}, control={"seven": "8", "text": "Interned"}, control_as="user",
+@attack(76, "interned-objects", caged={"seven": "7", "text": "interned"}, control={"seven": "8",
+"text": "Interned"}, control_as="user",
         first="fresh process", only=HOST, host="two_calls")  # fmt: skip
 def interned_objects(world: World) -> Any:
     """Write into an integer and a string that every module shares."""
@@ -414,7 +477,8 @@ def interned_objects(world: World) -> Any:
     return told
 
 
-@attack(76, "corrupted-heap", caged={"first": "sandbox_error crashed", "second": "ok"}, no_control="it ends the process that does it",
+@attack(76, "corrupted-heap", caged={"first": "sandbox_error crashed", "second": "ok"},
+        no_control="it ends the process that does it",
         first="fresh process", only=HOST, host="two_calls_outcomes")  # fmt: skip
 def corrupted_heap(world: World) -> Any:
     """Destroy the heap: whoever comes next in this process crashes."""
@@ -424,11 +488,15 @@ def corrupted_heap(world: World) -> Any:
     return "intact"
 
 
-@attack(77, "memory-of-the-call-before", caged={"first": "ok", "second": "ok", "third": "limit memory", "fourth": "ok"},
-        no_control="a process that is used again keeps its memory: that is row 45 twice", first="fresh process", only=HOST,
+@attack(77, "memory-of-the-call-before", caged={"first": "ok", "second": "ok", "third": "limit memory",
+                                                "fourth": "ok"},
+        no_control="a process that is used again keeps its memory: that is row 45 twice",
+        first="fresh process", only=HOST,
         cage=limits(memory=128 * MIB, tmp=24 * MIB), heavy=True, host="calls_that_fill")  # fmt: skip
 def memory_of_the_call_before(world: World) -> Any:
-    """Fill the call's memory and /tmp, so that the next call has none; then go over it, so that the next call is counted as over."""
+    """Fill the call's memory and /tmp, so that the next call has none; then go over it, so that the
+    next call is counted as over.
+    """
     kept = os.urandom((200 if world["turn"] == 3 else 80) * MIB)
     try:
         with open(f"{scratch(world)}/full", "wb") as file:
@@ -438,8 +506,10 @@ def memory_of_the_call_before(world: World) -> Any:
     return len(kept) > 0
 
 
-@attack(77, "time-of-the-call-before", caged={"first": "ok", "second": "ok", "third": "limit cpu", "fourth": "ok"},
-        no_control="RLIMIT_CPU counts over the life of a process (getrlimit(2))", first="fresh process", only=HOST,
+@attack(77, "time-of-the-call-before", caged={"first": "ok", "second": "ok", "third": "limit cpu",
+                                              "fourth": "ok"},
+        no_control="RLIMIT_CPU counts over the life of a process (getrlimit(2))", first="fresh process",
+        only=HOST,
         cage=limits(cpu_s=1.0, timeout_s=20.0), heavy=True, host="calls_that_fill")  # fmt: skip
 def time_of_the_call_before(world: World) -> Any:
     """Use up most of the processor time; then all of it."""
@@ -449,14 +519,15 @@ def time_of_the_call_before(world: World) -> Any:
     return "done"
 
 
-@attack(77, "layers-of-many-calls", caged={"outcomes": ["ok"] * 20}, no_control="a 17th Landlock layer fails in one process (landlock(7))",
+@attack(77, "layers-of-many-calls", caged={"outcomes": ["ok"] * 20},
+        no_control="a 17th Landlock layer fails in one process (landlock(7))",
         first="fresh process", only=HOST, host="twenty_calls")  # fmt: skip
 def layers_of_many_calls(world: World) -> Any:
     """Twenty calls: layers must not pile up."""
     return "done"
 
 
-# 78 -------------------------------------------------------------------------------------------------------------------
+# 78 ---------------------------------------------------------------------------------------------------------
 
 
 def draw() -> dict[str, str]:
@@ -480,7 +551,13 @@ def draw() -> dict[str, str]:
     78,
     "generators",
     caged=dict.fromkeys(("random", "uuid", "tempfile", "ssl", "urandom"), "differ"),
-    control={"random": "same", "uuid": "differ", "tempfile": "differ", "ssl": one_of("same", "differ"), "urandom": "differ"},
+    control={
+        "random": "same",
+        "uuid": "differ",
+        "tempfile": "differ",
+        "ssl": one_of("same", "differ"),
+        "urandom": "differ",
+    },
     control_as="user",
     first="reseed",
     only=HOST,

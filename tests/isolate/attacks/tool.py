@@ -1,4 +1,5 @@
-"""The hostile tool: runs the body that its input names. The same file, run as a program, is the control outside.
+"""The hostile tool: runs the body that its input names. The same file, run as a program, is the control
+outside.
 
 Inside the cage there is no package `tests`; one is made up here that holds this folder alone.
 """

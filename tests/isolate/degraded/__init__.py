@@ -1,6 +1,8 @@
-"""The child package with walls taken out, for tests: found before the real one, and made of it but for `launch`.
+"""The child package with walls taken out, for tests: found before the real one, and made of it but for
+`launch`.
 
-The host starts this folder instead of `isolate/child` when the runner says so. Stdlib-only, like what it stands in for.
+The host starts this folder instead of `isolate/child` when the runner says so. Stdlib-only, like what it
+stands in for.
 """
 
 from pathlib import Path

@@ -1,7 +1,9 @@
-"""The launcher with walls taken out: reads plan["without"], replaces what puts those walls up, and goes on as the real one.
+"""The launcher with walls taken out: reads plan["without"], replaces what puts those walls up, and goes on as
+the real one.
 
-Each removal is a wall that a broken build, a broken kernel or a bug of ours could leave out silently; the host must refuse such a child, or
-the next wall must answer. Names of functions of `isolate/child` are used here and fail loudly when they change.
+Each removal is a wall that a broken build, a broken kernel or a bug of ours could leave out silently; the
+host must refuse such a child, or the next wall must answer. Names of functions of `isolate/child` are used
+here and fail loudly when they change.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ def _seccomp(launch: Any) -> None:
 def _no_new_privs(launch: Any) -> None:
     uapi = _module("_uapi_proc")
     real = uapi.prctl
-    _replace(uapi, "prctl", lambda option, *rest: 0 if option == uapi.PR_SET_NO_NEW_PRIVS else real(option, *rest))
+    _replace(
+        uapi, "prctl", lambda option, *rest: 0 if option == uapi.PR_SET_NO_NEW_PRIVS else real(option, *rest)
+    )
     _seccomp(launch)  # it cannot be loaded without
 
 
@@ -121,7 +125,9 @@ def _unshared(flag: str) -> Callable[[Any], None]:
 
 
 def _process_namespace(launch: Any) -> None:
-    """Neither the tool nor the call has a process namespace: the host's processes are seen, nobody is process 1."""
+    """Neither the tool nor the call has a process namespace: the host's processes are seen, nobody
+    is process 1.
+    """
     uapi = _module("_uapi_proc")
     _unshared("CLONE_NEWPID")(launch)
     _replace(uapi, "setns", lambda fd, kind: None)
