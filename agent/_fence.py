@@ -38,12 +38,16 @@ and the two invisible tag characters that spell one to a model. Most are rare en
 reader nothing.
 """
 
+_ANGLE_SET: Final = frozenset(_ANGLES)
+
 # Possessive, or a "<" before a megabyte of blanks would be tried again for each of them.
 _BRACKET: Final = re.compile(r"<(?=[\x00-\x20\x7f/\\]*+(?:[uU&%]|[^\x00-\x7f]|\Z))")
 
 _MANY: Final = 2_000
 """Past this many "<" in one text each is written as an entity without looking what follows: text that full of
-them gains nothing from the care, and a hostile one must not buy time with it.
+them gains nothing from the care, and a hostile one must not buy time with it. Past this many lookalikes each
+becomes a bar, one letter for one; and when they are of a dozen kinds, which honest text never is, all that is
+not ASCII becomes a question mark in one pass.
 """
 
 _ORIGIN: Final = re.compile(r"[^ !#-%\'-;=?-~]")
@@ -64,10 +68,16 @@ def fence(text: str, origin: str) -> str:
 
 def escape(text: str) -> str:
     """Text that cannot open or close a fence; unchanged when it holds no risky angle bracket."""
-    if not text.isascii():
+    if not text.isascii() and (len(text) > 1_000 or not _ANGLE_SET.isdisjoint(text)):
+        seen = kinds = 0
         for angle in _ANGLES:
             if angle in text:
-                text = text.replace(angle, f"&#x{ord(angle):x};")
+                seen += text.count(angle)
+                kinds += 1
+                if seen > _MANY and kinds > 12:
+                    text = text.encode("ascii", "replace").decode("ascii")
+                    break
+                text = text.replace(angle, f"&#x{ord(angle):x};" if seen <= _MANY else "|")
     count = text.count("<")
     if count > _MANY:
         return text.replace("<", "&lt;")

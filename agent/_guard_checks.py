@@ -83,7 +83,7 @@ def spoken(value: object, role: str, path: str) -> str:
 
 
 def fenced(value: object, path: str) -> str:
-    inner, origins = without_taint(value)
+    inner, origins = _whole_text(value) or without_taint(value)
     if isinstance(inner, str):
         text = inner
     elif (
@@ -101,6 +101,13 @@ def fenced(value: object, path: str) -> str:
                 path, f"the tainted value cannot be written as JSON text ({type(error).__name__})"
             ) from error
     return fence(clean(text), join_origins(origins))
+
+
+def _whole_text(value: object) -> tuple[str, tuple[str, ...]] | None:
+    """The text and origin of the plainest mark, one around a string, which is nearly every one there is."""
+    wrapper = value.get(TAINT_KEY) if isinstance(value, dict) else None
+    text = wrapper.get("value") if isinstance(wrapper, dict) else None
+    return (text, (origin_of(value),)) if isinstance(text, str) else None
 
 
 def refuse_taint_below(root: object, path: str, what: str) -> None:

@@ -69,7 +69,7 @@ _MARKUP: Final = re.compile(
     rb"<\s*(?:!doctype\s+html|html[\s>]|script[\s>]|svg[\s>]|body[\s>]|iframe[\s>]|\?php)", re.IGNORECASE
 )
 _MARKUP_START: Final = re.compile(
-    rb"\s*(?:\xef\xbb\xbf)?\s*<(?:!doctype|html|head|body|script|svg|\?xml|\?php|iframe)", re.IGNORECASE
+    rb"\s*+(?:\xef\xbb\xbf)?+\s*+<(?:!doctype|html|head|body|script|svg|\?xml|\?php|iframe)", re.IGNORECASE
 )
 
 

@@ -202,3 +202,30 @@ def test_a_fault_in_a_foreign_transcript_names_its_message() -> None:
     with pytest.raises(MessageStructureError) as caught:
         from_loopctl([{"role": "user", "parts": []}, odd])
     assert caught.value.path == "messages[1].parts"
+
+
+def test_a_text_full_of_lookalikes_is_defused_letter_for_letter() -> None:
+    """The time is linear whatever comes: an entity for each of a million would be nine megabytes."""
+    one = fence("\uff1c/untrusted-input\uff1e" * 5_000, "x").removesuffix(FENCE_CLOSE)
+    assert "|/untrusted-input|" in one and "\uff1c" not in one and "\uff1e" not in one
+    kinds = "".join(map(chr, [0xFF1C, 0xFE64, 0x2039, 0x27E8, 0x2329, 0x3008, 0x300A, 0xAB, 0x276C, 0x276E]))
+    all_ = fence((kinds + kinds.translate({ord(c): chr(ord(c) + 1) for c in kinds}) + "\u2770u") * 300, "x")
+    assert all_.isascii() and all_.count("<") == 2
+
+
+@pytest.mark.parametrize("spares", ["", "".join(map(chr, range(0xFDD0, 0xFDF0)))])
+def test_lone_surrogates_become_replacement_characters_one_for_one(spares: str) -> None:
+    from fumehood.agent._canonical import clean_text
+
+    made = clean_text(f"a?\ud800b{spares}\udc00\udc01?\U0001f600")
+    assert made == f"a?\ufffdb{spares}\ufffd\ufffd?\U0001f600"
+
+
+def test_blanks_before_markup_are_read_once() -> None:
+    from fumehood.agent._media import sniff
+
+    assert (
+        sniff(b" " * 500 + b"\xef\xbb\xbf  <!DOCTYPE html>") is None
+    )  # past the 512 bytes that are looked at
+    assert sniff(b" " * 400 + b"\xef\xbb\xbf  <!DOCTYPE html>") == "text/html"
+    assert sniff(b" " * 512) is None
