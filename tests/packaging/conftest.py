@@ -43,27 +43,23 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="session")
 def wheel_python(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that sees the wheel and our dependencies, and not the checkout."""
+    """An interpreter that sees the wheel and our dependencies, and not the checkout.
+
+    The dependencies are the files of this environment (hard links, where that can be): a path to them would
+    lead out of what a cage shows.
+    """
     venv = tmp_path_factory.mktemp("wheel-venv")
     run([sys.executable, "-m", "venv", "--without-pip", venv])
     python = venv / "bin" / "python"
-    run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            python,
-            "install",
-            "--quiet",
-            "--no-index",
-            "--no-deps",
-            built.wheel,
-        ]
-    )
-    # One path in a .pth file; the .pth files in there (the editable install's among them) are not read.
     (site,) = venv.glob("lib/python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(("fumehood", "_fumehood", "__editable__")):
+            try:
+                run(["cp", "-al", entry, site])
+            except AssertionError:  # another file system
+                run(["cp", "-a", entry, site])
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+    run([*install, "--no-index", "--no-deps", built.wheel])
     return python
 
 
