@@ -19,8 +19,8 @@ from . import _uapi_proc
 from .layers import FULL, MISSING, PARTIAL, Status, landlock, limits, mount, net, proc, user
 
 _NAMESPACE_LAYERS = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup-ns", "proc")
-# What the interpreter and the zygote have changed; everything else still has its default.
-_CHANGED_SIGNALS = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
+# What the interpreter has changed and a program expects to find unchanged.
+_INTERPRETERS_SIGNALS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class CageError(Exception):
@@ -36,7 +36,7 @@ def enter(
 ) -> dict[str, Status]:
     """Put on every per-call layer; returns the levels as the kernel's answers showed them.
 
-    1. Own session, default signals: no terminal, nothing inherited from the zygote's handlers.
+    1. Own session, default signals: no terminal, no handler of the zygote's.
     2. Mounts while we still may: /proc of this process namespace, /tmp, /dev/shm.
     3. The call's own user namespace (and ipc, and net): from here on we cannot mount any more, the mount
        namespace belongs to the tool's.
@@ -53,14 +53,10 @@ def enter(
         # A terminal of another session cannot be ours; its modes still can.
         with contextlib.suppress(OSError):
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    for number in _CHANGED_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-    if plan["tool"]["kind"] == "module":
-        # As every Python starts: an exception instead of a silent end.
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the zygote's own; it sees to the others before it forks
+    if plan["tool"]["kind"] == "command":
+        for number in _INTERPRETERS_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
     if plan["namespaces"]:
         done = _namespaces(plan, channel)
     else:

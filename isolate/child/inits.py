@@ -24,6 +24,9 @@ def serve(requests: socket.socket) -> None:
     wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    # Every init inherits both. Our own capabilities stay: a bounding set only says what exec may bring back.
+    _uapi_proc.prctl(_uapi_proc.PR_SET_NO_NEW_PRIVS, 1)
+    _uapi_proc.drop_bounding_set()
     poll = select.poll()
     poll.register(requests, select.POLLIN)
     poll.register(wake_read, select.POLLIN)
@@ -61,8 +64,6 @@ def _be_init() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         signal.set_wakeup_fd(-1)
         _uapi_proc.close_from(0)
-        _uapi_proc.prctl(_uapi_proc.PR_SET_NO_NEW_PRIVS, 1)
-        _uapi_proc.drop_bounding_set()
         _uapi_proc.drop_capabilities()
         _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 0)
         # getppid() is 0 here: the parent is outside this namespace, so there is nothing to compare with. The

@@ -11,7 +11,6 @@ The host is the only one who can reach it: children close this socket before any
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import importlib
 import json
@@ -37,6 +36,7 @@ class Zygote:
         self._children: dict[int, tuple[int, int | None]] = {}  # pid -> (request number, pidfd of its init)
         self._asked = 0
         self._ruleset: int | None = None
+        _occupy_low_numbers()
         self._make_ruleset()
         self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if inits is not None else -1
 
@@ -182,6 +182,11 @@ def prepare(plan: dict[str, Any]) -> None:
             f"a preloaded library started {len(tasks) - 1} thread(s); a fork would lose them. "
             f"Preloaded were: {plan['preload']}"
         )
+    # As every Python starts, whatever a library did: an exception instead of a silent end.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     gc.collect()
     gc.freeze()
 
@@ -191,8 +196,7 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
     code = 1
     try:
         signal.set_wakeup_fd(-1)
-        call, *streams = _above(fds[:4])
-        rules = None if ruleset is None else _above([ruleset])[0]
+        call, *streams = fds[:4]
         for group in fds[4:]:
             os.write(
                 group, b"0"
@@ -200,13 +204,13 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
         os.dup2(call, 3, inheritable=False)
-        if rules is not None:
-            os.dup2(rules, 4, inheritable=False)
-        _uapi_proc.close_from(4 if rules is None else 5)
+        if ruleset is not None:
+            os.dup2(ruleset, 4, inheritable=False)
+        _uapi_proc.close_from(4 if ruleset is None else 5)
         sock = socket.socket(fileno=3)
         channel = Channel(sock)
         try:
-            layers = cage.enter(plan, sock, parent, None if rules is None else 4)
+            layers = cage.enter(plan, sock, parent, None if ruleset is None else 4)
         except cage.CageError as error:
             channel.send(
                 {
@@ -230,9 +234,12 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
         os._exit(code)
 
 
-def _above(fds: list[int]) -> list[int]:
-    """The same descriptors at numbers above 9, so that arranging 0 to 4 overwrites none of them."""
-    return [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in fds]
+def _occupy_low_numbers() -> None:
+    """No descriptor that is sent or made from now on is below 5: a child arranges 0 to 4 and overwrites
+    nothing it still needs.
+    """
+    while os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) < 4:
+        pass
 
 
 def _exec_command(channel: Channel, argv: list[str]) -> None:
