@@ -15,7 +15,8 @@ from collections.abc import Callable
 from fumehood.isolate._child import Child
 from fumehood.isolate._spec import Limits
 
-FIRST_LOOK_S, EVERY_S = 0.05, 0.05
+EVERY_S = 0.05
+PARKED_EVERY_S = 1.0  # whoever waits for a call should do nothing; a look costs a fifth of a millisecond
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
 _SHARED_LOOKED_AT = 32 << 20  # below it, shared pages are the interpreter's own files: no closer look
@@ -25,16 +26,26 @@ _TREE_CAP = 4096  # processes looked at; RLIMIT_NPROC keeps a tree far below
 class Watch:
     """Looks at a tree now and then and calls `hit("memory")` or `hit("cpu")` when it goes over.
 
-    cpu_before: seconds that earlier calls of a reused process used.
+    cpu_before: seconds that earlier calls of a reused process used. every: seconds between two looks.
     """
 
-    def __init__(self, child: Child, limits: Limits, hit: Callable[[str], None], cpu_before: float) -> None:
+    def __init__(
+        self,
+        child: Child,
+        limits: Limits,
+        hit: Callable[[str], None],
+        cpu_before: float,
+        every: float = EVERY_S,
+    ) -> None:
         self._child, self._limits, self._hit, self._before = child, limits, hit, cpu_before
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(FIRST_LOOK_S, self._look)
+        self._init: int | None = None
+        self._loop, self._every = asyncio.get_running_loop(), every
+        self._timer = self._loop.call_later(every, self._look)
 
     def _look(self) -> None:
-        memory, cpu = usage(self._child.pid)
+        if self._init is None:
+            self._init = init_of(self._child.pid)
+        memory, cpu = usage(self._child.pid, self._init)
         group = self._child.group
         if group is None and memory > self._limits.memory:
             self._hit("memory")
@@ -44,52 +55,58 @@ class Watch:
         elif cpu - self._before > self._limits.cpu_s:
             self._hit("cpu")
         else:
-            self._timer = self._loop.call_later(EVERY_S, self._look)
+            self._timer = self._loop.call_later(self._every, self._look)
 
     def stop(self) -> None:
         """Look no more."""
         self._timer.cancel()
 
 
-def tree(pid: int) -> list[int]:
-    """The process and all its descendants that still have their parent; orphans belong to the call's init and
-    are found through it.
+def tree(pid: int, init: int | None = None) -> list[int]:
+    """The process, all its descendants, and what of them it let go.
+
+    init: from `init_of`, when it is known already; the init of the call's process namespace is the parent of
+    every orphan in it. Without such a namespace they are in the child's session: seccomp keeps them there.
     """
-    parent = _parent(pid)
+    if init is None:
+        init = init_of(pid)
     found: list[int] = []
-    stack = [pid]
+    stack = [pid, *(_children(init) if init > 0 else _session_of(pid))]
+    seen = {init}
     while stack and len(found) < _TREE_CAP:
         current = stack.pop()
-        found.append(current)
-        stack += _children(current)
-    if parent > 1:
-        # Orphans of the call are children of its init, which is a sibling in the zygote's namespace: see
-        # _orphans.
-        found += _orphans(pid, set(found))
+        if current not in seen:
+            seen.add(current)
+            found.append(current)
+            stack += _children(current)
     return found
 
 
-def _orphans(pid: int, known: set[int]) -> list[int]:
-    """What the child forked and let go: processes of its process namespace, or of its session where it has no
-    such namespace (seccomp keeps them in it).
-    """
+def init_of(pid: int) -> int:
+    """Process 1 of the child's own process namespace; 0 when it has none. Looks at every process once."""
     try:
         namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
     except OSError:
-        return []
-    private = namespace != os.stat("/proc/self/ns/pid").st_ino
+        return 0
+    if namespace == os.stat("/proc/self/ns/pid").st_ino:
+        return 0
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.stat(f"/proc/{name}/ns/pid").st_ino == namespace and _is_init(name):
+                return int(name)
+        except OSError:
+            continue
+    return 0
+
+
+def _session_of(pid: int) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) not in known:
-            try:
-                if private:
-                    ours = os.stat(f"/proc/{name}/ns/pid").st_ino == namespace and not _is_init(name)
-                else:
-                    ours = _fields(int(name))[3] == str(pid)
-            except (OSError, IndexError):
-                continue
-            if ours:
+        try:
+            if name.isdigit() and _fields(int(name))[3] == str(pid):
                 found.append(int(name))
+        except (OSError, IndexError):
+            continue
     return found
 
 
@@ -101,12 +118,12 @@ def _is_init(name: str) -> bool:
     return False
 
 
-def usage(pid: int) -> tuple[int, float]:
+def usage(pid: int, init: int | None = None) -> tuple[int, float]:
     """Resident bytes (without what is shared with the zygote's files) and CPU seconds of the tree, dead
     children included.
     """
     memory, cpu = 0, 0.0
-    for process in tree(pid):
+    for process in tree(pid, init):
         try:
             with open(f"/proc/{process}/statm", encoding="ascii") as file:
                 _, resident, shared, *_ = file.read().split()
@@ -181,10 +198,3 @@ def _children(pid: int) -> list[int]:
     except OSError:
         pass
     return found
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(_fields(pid)[1])
-    except (OSError, ValueError, IndexError):
-        return -1
