@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from fumehood.agent._capabilities import assert_request_supported
+from fumehood.agent._deep_json import read_deep
 from fumehood.agent._effect import parse_request
 from fumehood.agent._errors import GuardError, MessageStructureError
 from fumehood.agent._guard import guard_request
@@ -44,13 +45,14 @@ def read_request(text: str, *, source: str) -> Any:
     message.
     """
     try:
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except RecursionError:
+            return read_deep(text)  # how deep is not the parser's to judge
     except ValueError as error:
         raise ConfigError(
             f"{source}: not JSON: {error}", hint="a request is one JSON object; see docs/messages.md"
         ) from error
-    except RecursionError as error:
-        raise ConfigError(f"{source}: nested too deep to be read as JSON") from error
 
 
 def check_report(request: object) -> dict[str, Any]:

@@ -166,19 +166,21 @@ class GeminiProvider(HttpProvider):
 
 def _joined(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Parts with pieces of one text put together: a stream cuts texts where it likes, and both ways
-    must give one answer (R456).
+    must give one answer (R456). A signature comes with the last piece of its text and closes it; one that
+    came without text stays a part of its own.
     """
     made: list[dict[str, Any]] = []
     for part in parts:
-        plain_text = set(part) <= {"text", "thought"} and "text" in part
+        piece = set(part) <= {"text", "thought", "thoughtSignature"} and "text" in part
         last = made[-1] if made else None
         if (
-            plain_text
+            piece
+            and (part["text"] or "thoughtSignature" not in part)
             and last is not None
             and set(last) <= {"text", "thought"}
             and bool(last.get("thought")) == bool(part.get("thought"))
         ):
-            last["text"] += part["text"]
+            made[-1] = {**last, **part, "text": last["text"] + part["text"]}
         else:
             made.append(dict(part))
     return list(made)

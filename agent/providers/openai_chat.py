@@ -249,7 +249,8 @@ class _Decoder:
             self._message["reasoning_content"] += thought
             yield Chunk(reasoning_delta=thought)
         for piece in delta.get("tool_calls") or ():
-            index = piece["index"]
+            # Some compatible servers send no index, and each call whole.
+            index = piece.get("index", len(self._calls) - (0 if piece.get("id") else 1))
             function = piece.get("function") or {}
             fragment = function.get("arguments") or ""
             if index not in self._calls:

@@ -229,3 +229,122 @@ def test_blanks_before_markup_are_read_once() -> None:
     )  # past the 512 bytes that are looked at
     assert sniff(b" " * 400 + b"\xef\xbb\xbf  <!DOCTYPE html>") == "text/html"
     assert sniff(b" " * 512) is None
+
+
+JSON_TEXTS = [
+    '{"a":[1,-2.5e3,true,false,null,"\\u00e9\\n",{}],"b":{"c":[]}, "a" : 7}',
+    " [ 1 , [ ] , { } ] ",
+    '"x"',
+    "0",
+    "",
+    "[1,]",
+    "{,}",
+    '{"a" 1}',
+    '{"a":1,}',
+    '{"a":}',
+    "{a:1}",
+    "[1 2]",
+    "01",
+    "1.",
+    "[1]x",
+    '"\\q"',
+    "[1}",
+    "nul",
+    "-",
+]
+
+
+@pytest.mark.parametrize("words", JSON_TEXTS)
+def test_the_deep_reader_reads_as_the_built_in_one(words: str) -> None:
+    from fumehood.agent._deep_json import read_deep, write_deep
+
+    def read(reader: Any) -> Json:
+        try:
+            return reader(words)
+        except ValueError as error:
+            return str(error)
+
+    assert read(read_deep) == read(json.loads)
+    value = read(read_deep)
+    assert json.loads(write_deep(value)) == value
+
+
+@pytest.mark.parametrize("depth", [1_500, 90_000])
+@pytest.mark.parametrize("inner", ['{"__tainted__":{"origin":"o","value":1}}', "1"])
+def test_a_request_nested_deeper_than_the_parser_goes_is_answered_by_the_guard(
+    depth: int, inner: str
+) -> None:
+    from fumehood.agent._deep_json import read_deep, write_deep
+    from fumehood.agent._guard_report import read_request
+
+    part = '{"type":"tool_use","id":"a","name":"t","input":' + '{"k":' * depth + inner + "}" * depth + "}"
+    words = '{"messages":[{"role":"assistant","content":[' + part + "]}]}"
+    report = check_report(read_request(words, source="-"))
+    if inner == "1":
+        assert write_deep(report) == '{"outcome":"ok","request":' + words + "}"
+        assert write_deep(read_deep(words)) == words
+    else:
+        assert report["error"] == "UntrustedContentError"
+        assert report["path"] == "messages[0].content[0].input" + ".k" * depth
+
+
+def test_a_stream_that_ends_inside_a_block_gives_no_answer() -> None:
+    from fumehood.agent.providers import AnthropicProvider
+    from fumehood.agent.providers._sse import SseEvent
+
+    decoder = AnthropicProvider(None, "claude-sonnet-4-5").decoder(WireNames([]))  # type: ignore[arg-type]
+    block = {"type": "thinking", "thinking": "ab", "signature": "S"}
+    for event in (
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    ):
+        assert list(decoder.feed(SseEvent("message", json.dumps(event)))) == []
+    assert decoder.finish() is None
+
+
+def test_gemini_gives_one_thought_however_the_stream_cuts_it() -> None:
+    from fumehood.agent.providers import GeminiProvider
+    from fumehood.agent.providers._sse import SseEvent
+
+    provider = GeminiProvider(None, "gemini-3-pro")  # type: ignore[arg-type]
+    whole = [
+        {"text": "think", "thought": True, "thoughtSignature": "S"},
+        {"text": "more", "thought": True},
+        {"text": "answer", "thoughtSignature": "T"},
+        {"text": "", "thoughtSignature": "U"},
+    ]
+    cut = [
+        {"text": "thi", "thought": True},
+        {"text": "nk", "thought": True, "thoughtSignature": "S"},
+        {"text": "more", "thought": True},
+        {"text": "ans"},
+        {"text": "wer", "thoughtSignature": "T"},
+        {"text": "", "thoughtSignature": "U"},
+    ]
+    done = {"finishReason": "STOP"}
+    complete = provider.decode({"candidates": [{"content": {"parts": whole}, **done}]}, WireNames([]))
+    decoder = provider.decoder(WireNames([]))
+    for at, part in enumerate(cut):
+        more = done if at == len(cut) - 1 else {}
+        body = {"candidates": [{"content": {"parts": [part]}, **more}]}
+        list(decoder.feed(SseEvent("message", json.dumps(body))))
+    assert decoder.finish() == complete
+    assert [part.signature for part in complete.reasoning] == ["S", None, "T", "U"]
+
+
+def test_a_server_that_numbers_no_calls_is_understood() -> None:
+    from fumehood.agent.providers._sse import SseEvent
+
+    decoder = OpenAIChatProvider(None, "m", base_url="http://localhost:1/v1").decoder(WireNames([]))  # type: ignore[arg-type]
+    for piece in (
+        {"id": "a", "function": {"name": "t", "arguments": '{"x":'}},
+        {"function": {"arguments": "1}"}},
+        {"id": "b", "function": {"name": "t", "arguments": "{}"}},
+    ):
+        body = {"choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]}
+        list(decoder.feed(SseEvent("message", json.dumps(body))))
+    list(decoder.feed(SseEvent("message", '{"choices":[{"finish_reason":"tool_calls","delta":{}}]}')))
+    answer = decoder.finish()
+    assert answer is not None
+    assert [(call.id, call.input) for call in answer.tool_calls] == [("a", {"x": 1}), ("b", {})]

@@ -64,7 +64,12 @@ def render(ctx: click.Context, settings: Settings, provider: str, model: str | N
 
 
 def _print(ctx: click.Context, settings: Settings, report: dict[str, Any]) -> None:
-    Output(settings).json(report)
+    try:
+        Output(settings).json(report)
+    except RecursionError:
+        from fumehood.agent._deep_json import write_deep
+
+        sys.stdout.write(write_deep(report) + "\n")
     ctx.exit(EXIT_REFUSED if report.get("outcome") == "refused" else 0)
 
 
