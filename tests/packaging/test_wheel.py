@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -82,6 +83,16 @@ def test_the_sdist_holds_everything_of_the_tree_but_the_links_and_nothing_that_g
         inside = {name.partition("/")[2] for name in sdist.getnames()}
     links = {f"src/fumehood/{folder}" for folder in FOLDERS}
     assert inside - {"PKG-INFO"} == {str(path) for path in files()} - links
+
+
+def test_an_editable_install_is_a_path_and_copies_nothing(built: Built, tmp_path: Path) -> None:
+    """hatchling would lay the mapped folders beside the path, out of date from the first edit on
+    (hatch_build.py).
+    """
+    code = f"import hatchling.build as build; print(build.build_editable({str(tmp_path)!r}))"
+    name = run([sys.executable, "-c", code], cwd=built.tree).strip()
+    with zipfile.ZipFile(tmp_path / name) as wheel:
+        assert [entry for entry in wheel.namelist() if ".dist-info/" not in entry] == ["_fumehood.pth"]
 
 
 def test_the_links_for_development_lead_to_the_folders_they_are_named_for() -> None:
