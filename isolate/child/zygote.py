@@ -174,6 +174,7 @@ def prepare(plan: dict[str, Any]) -> None:
     os.environ.update(plan["early_env"])  # no secret is in it: those come with the call
     for name in plan["preload"]:
         importlib.import_module(name)
+    _use_once()
     if plan["tool"]["kind"] == "module":
         runtime.warm(plan["tool"]["asyncio"])
     tasks = os.listdir("/proc/self/task") if os.path.exists("/proc/self/task") else []
@@ -189,6 +190,15 @@ def prepare(plan: dict[str, Any]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     gc.collect()
     gc.freeze()
+
+
+def _use_once() -> None:
+    """Use libraries that import most of themselves at their first use: a child would pay for it each time."""
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is not None:
+        # Sixty modules, 100 ms and 8 MB a child. What a strange version raises, a tool's own model shows.
+        with contextlib.suppress(Exception):
+            pydantic.create_model("Used", number=(int, ...), texts=(list[str], ...))
 
 
 def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | None) -> None:
