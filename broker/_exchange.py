@@ -11,6 +11,7 @@ its buffer and has no bound on interim answers; its network backend interface is
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from dataclasses import dataclass
 
@@ -181,7 +182,7 @@ class Exchange:
             return self._h11.next_event()
         except h11.RemoteProtocolError as error:
             reason = "budget-bytes" if error.error_status_hint == 431 else "upstream"
-            raise UpstreamFailed(f"the answer is no HTTP: {error}", reason) from error
+            raise UpstreamFailed(f"the answer is no HTTP: {_words(error)}", reason) from error
 
     async def _next_event(self) -> object:
         while True:
@@ -196,7 +197,12 @@ class Exchange:
             try:
                 self._h11.receive_data(data)
             except h11.RemoteProtocolError as error:
-                raise UpstreamFailed(f"the answer is no HTTP: {error}") from error
+                raise UpstreamFailed(f"the answer is no HTTP: {_words(error)}") from error
+
+
+def _words(error: h11.RemoteProtocolError) -> str:
+    """What h11 says, without the peer's bytes: they may hold what was sent to it, a secret among that."""
+    return re.sub(r"[:,]?\s*(?:bytearray\(|b['\"]).*", "", str(error), flags=re.DOTALL)
 
 
 def _encode(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:

@@ -158,6 +158,8 @@ async def open_stream(call: BrokerCall, request: FetchRequest) -> AsyncIterator[
                 if location is None:
                     yield FetchStream(hop, head, target.url)
                     return
+                if hop.shows_secret(location):  # it would stand in the log, and in the answer's URL
+                    raise await hop.refuse("redirect", "the redirect repeats the secret of the entry")
                 await hop.drain(head)
             finally:
                 await hop.end()
@@ -322,8 +324,18 @@ class _Hop:
         except BadCoding:
             pass  # the body's reader refuses it with its reason
         return tuple(
-            (key, self._scrubber.text(value)) for key, value in head.headers if key.lower() not in dropped
+            (self._scrubber.text(key), self._scrubber.text(value))
+            for key, value in head.headers
+            if key.lower() not in dropped
         )
+
+    def shows_secret(self, text: str) -> bool:
+        """Whether `text` of the peer repeats a secret that it was sent."""
+        return self._scrubber.text(text) != text
+
+    async def refuse(self, reason: str, detail: str) -> Exception:
+        """End the hop for a reason of policy; returns the exception to raise."""
+        return await self._cut(reason, detail, "allow-list")
 
     async def end(self) -> None:
         """Give the connection back when it is clean, close it otherwise, and note the end."""

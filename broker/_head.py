@@ -22,6 +22,7 @@ MAX_HEAD = 64 * 1024  # bytes of a request head
 MAX_HEADERS = 100  # header lines
 MAX_CHUNK_LINE = 256  # bytes of a chunk's size line, extensions included
 MAX_TRAILERS = 8 * 1024  # bytes of trailers
+_HTTP = re.compile(rb" HTTP/[0-9.]+$")
 _TOKEN = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _METHOD = re.compile(rb"[A-Z][A-Z-]{0,19}")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
@@ -118,6 +119,9 @@ def find_end(data: bytes | bytearray) -> int:
         if at == 0 or head[at - 1] != 13:
             raise BadHead("a line ends in a bare LF")
         at = head.find(b"\n", at + 1)
+    line, ended, _ = head.partition(b"\r\n")
+    if ended and not _HTTP.search(line):  # another protocol; waiting for more of it would be in vain
+        raise BadHead("the request line is not METHOD target HTTP/1.1")
     return end + 4 if end >= 0 else -1
 
 

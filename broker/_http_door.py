@@ -217,7 +217,7 @@ class _Forward:
                 await self._sender_failed(sender.exception(), answering)
             answer = await answering
             if answer.status == 101:
-                return await self._switched(permit, exchange, answer)
+                return await self._switched(permit, exchange, answer, scrubber)
             whole = await self._respond(permit, exchange, answer, scrubber)
             if body.rest:
                 self._stream.unread(body.rest)
@@ -276,20 +276,22 @@ class _Forward:
                     await self._stream.write(piece)
         out += b"".join(_framed(rest, chunked) for rest in scrubber.finish())
         if chunked:
-            trailers = "".join(f"{key}: {scrubber.text(value)}\r\n" for key, value in exchange.trailers)
-            out += f"0\r\n{trailers}\r\n".encode("latin-1")
+            trailers = "".join(f"{key}: {value}\r\n" for key, value in exchange.trailers)
+            out += f"0\r\n{scrubber.text(trailers)}\r\n".encode("latin-1")
         if out:
             await self._stream.write(out)
         return keep
 
-    async def _switched(self, permit: Permit, exchange: Exchange, answer: ResponseHead) -> bool:
+    async def _switched(
+        self, permit: Permit, exchange: Exchange, answer: ResponseHead, scrubber: Scrubber
+    ) -> bool:
         """101: hand on the head and relay frames both ways until either side ends."""
         if (answer.get("upgrade") or "").lower() != "websocket":
             raise UpstreamFailed("the peer switched to another protocol than was asked for")
         self._began = True
         lines = [f"HTTP/1.1 101 {answer.phrase}", *(f"{key}: {value}" for key, value in answer.headers)]
         await self._stream.write(
-            "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + exchange.take_trailing()
+            scrubber.whole("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + exchange.take_trailing())
         )
 
         rule = permit.decision.rule
@@ -309,7 +311,7 @@ class _Forward:
                 if left is not None and (left := left - len(data)) < 0:
                     over.append("received")
                     return
-                await self._stream.write(data)
+                await self._stream.write(scrubber.whole(data))
 
         tasks = [asyncio.ensure_future(up()), asyncio.ensure_future(down())]
         try:
@@ -372,9 +374,9 @@ def _response_head(answer: ResponseHead, scrubber: Scrubber, *, chunked: bool, k
     named = {option.strip().lower() for value in answer.all("connection") for option in value.split(",")}
     dropped = HOP_BY_HOP | named
     lines = [f"HTTP/1.1 {answer.status} {answer.phrase}".rstrip()]
-    lines += [f"{key}: {scrubber.text(value)}" for key, value in answer.headers if key.lower() not in dropped]
+    lines += [f"{key}: {value}" for key, value in answer.headers if key.lower() not in dropped]
     if chunked:
         lines.append("Transfer-Encoding: chunked")
     if not keep:
         lines.append("Connection: close")
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+    return scrubber.text("\r\n".join(lines)).encode("latin-1") + b"\r\n\r\n"

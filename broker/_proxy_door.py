@@ -64,7 +64,8 @@ async def serve_proxy(call: BrokerCall, child: ChildSocket) -> None:
     if first and not b"A" <= first[:1] <= b"Z":  # SOCKS4, TLS to the proxy, noise: answered, not waited out
         bad = BadTarget("malformed", "the proxy speaks HTTP and SOCKS5")
         refused = await call.refuse_text("", bad, "proxy")
-        answer = _SOCKS4_NO if first[:1] == b"\x04" else raw_refusal(first, refused)
+        answer = raw_refusal(first, refused) if first[0] == 22 else http_refusal(refused)
+        answer = _SOCKS4_NO if first[0] == 4 else answer
         await send_and_close(child.sock, answer)
         return
     head = await serve_http(call, child, Place("proxy"))

@@ -36,8 +36,8 @@ def looks_like_http(data: bytes) -> bool | None:
     """Whether the first bytes start an HTTP request line; None while there are too few to tell."""
     if data.startswith(_METHODS):
         return True
-    line, ended, _ = data[:MAX_HEAD].partition(b"\n")
-    if not re.match(rb"[A-Z][A-Z-]{0,19}(?: |$)", line):
+    line, ended, _ = data[:MAX_HEAD].lstrip(b"\r\n").partition(b"\n")
+    if not re.match(rb"(?:[A-Za-z][A-Za-z-]{0,19})?(?: |$)", line):
         return False
     if not ended and len(data) < MAX_HEAD:
         return None

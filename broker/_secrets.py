@@ -85,6 +85,10 @@ class Scrubber:
         """A whole header value."""
         return self._clean(text.encode("latin-1", "replace")).decode("latin-1") if self._values else text
 
+    def whole(self, data: bytes) -> bytes:
+        """Bytes that are not continued, or must not wait for what follows."""
+        return self._clean(data)
+
     def feed(self, piece: bytes) -> bytes:
         """What of `piece` may go on now."""
         if not self._values:

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fumehood.broker import FetchRequest
+from fumehood.broker import EgressRefused, FetchRequest
 from fumehood.testing.http import Reply, Seen
 from tests.broker.clients import RawServer, until
 from tests.broker.test_inspect import trusting
@@ -171,3 +171,80 @@ print(n)
         done = await namespace.python(code)
         assert done.out.strip() == "1800", done
         assert [row["reason"] for row in call.rows] == ["budget-bytes"]
+
+
+async def test_another_protocol_on_an_http_port_is_answered_and_not_waited_out(world: World) -> None:
+    server = world.serve(80)
+    world.name({"*": [PUBLIC]})
+    code = r"""
+import socket
+for port, host in ((80, "api.example.com"), (3128, "127.0.0.1")):
+    rest = b" / HTTP/1.1\r\nHost: api.example.com\r\n\r\n"
+    for first in (b"EHLO me\r\n", b"SSH-2.0-x\r\n", b"GET /\r\n", b"\r\nGET" + rest, b"get" + rest):
+        s = socket.create_connection((host, port), timeout=5); s.sendall(first)
+        print(s.makefile("rb").read()[:12])
+"""
+    async with caged(world, "http://api.example.com") as (call, namespace):
+        done = await namespace.python(code)
+        answers = done.out.split("\n")
+        assert answers[2:5] == ["b'HTTP/1.1 400'"] * 3 and answers[5:10] == ["b'HTTP/1.1 400'"] * 5, done
+        assert {row["reason"] for row in call.rows} == {"malformed", "scheme"}
+    assert server.seen == []
+
+
+SECRET = "s3cret-value"
+
+
+def leaking(seen: Seen) -> Reply | bytes:
+    """An upstream that repeats the secret wherever an answer has room for it."""
+    value = seen.header("authorization") or ""
+    match seen.path:
+        case "/line":
+            return f"HTTP/1.1 200 OK\r\nX {value}\r\n\r\n".encode()
+        case "/status":
+            return f"HTTP {value}\r\n\r\n".encode()
+        case "/chunk":
+            return f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz{value}\r\n".encode()
+        case "/phrase":
+            return f"HTTP/1.1 200 {value}\r\nContent-Length: 1\r\n\r\nx".encode()
+        case "/name":
+            return Reply(200, b"x", ((f"X-{SECRET}", "1"),))
+        case "/query" | "/path":
+            return Reply.redirect(f"https://api.example.com/{'?' if seen.path == '/query' else ''}{SECRET}")
+        case "/blank":
+            return Reply.redirect(f"https://api.example.com/{value}")
+        case "/trailer":
+            head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            return f"{head}1\r\nx\r\n0\r\n{SECRET}: {value}\r\n\r\n".encode()
+    return Reply(200, b"control")
+
+
+LEAKS = ("line", "status", "chunk", "phrase", "name", "query", "path", "blank", "trailer")
+
+
+@pytest.mark.promise("host:secret-filled-in-outside")
+async def test_no_part_of_an_answer_brings_a_secret_back_or_into_a_row(world: World, tmp_path: Path) -> None:
+    server = world.serve(443, leaking, tls=True)
+    world.name({"*": [PUBLIC]})
+    rule = {
+        "host": "api.example.com",
+        "inspect": True,
+        "secret": {"header": "Authorization", "value": "Bearer {T}"},
+    }
+    async with caged(world, "https://api.example.com") as (call, namespace):
+        call.update_policy(policy(rule))
+        call.broker.secrets = {"T": SECRET}.__getitem__
+        trusting(namespace, call.broker.authority, tmp_path)
+        for leak in LEAKS:
+            done = await namespace.run("curl", "-sSi", f"https://api.example.com/{leak}")
+            assert SECRET not in done.out + done.err, leak
+            try:
+                reply = await call.fetch(FetchRequest("GET", f"https://api.example.com/{leak}"))
+                said = repr(reply)
+            except EgressRefused as refused:
+                said = f"{refused} {refused.decision}"
+            assert SECRET not in said, leak
+        control = await call.fetch(FetchRequest("GET", "https://api.example.com/"))
+        assert control.body == b"control" and SECRET not in repr(call.rows)
+    assert {seen.header("authorization") for seen in server.seen} == {f"Bearer {SECRET}"}
+    assert SECRET not in repr(world.journal.events)
