@@ -165,8 +165,10 @@ class _Walk:
                 dict(part) if _is_plain_text(part) else self._part(part, role, f"{where}[{index}]")
                 for index, part in enumerate(content)
             ]
-        elif isinstance(content, str) or is_tainted(content):
-            made = spoken(content, role, where)
+        elif isinstance(content, str):
+            made = clean(content)
+        elif is_tainted(content):
+            made = self._without_media(spoken(content, role, where))
         else:
             raise MessageStructureError(where, f"{shown(content)} is not a string or a list of parts")
         check_framework_fields(body, path)
@@ -179,7 +181,7 @@ class _Walk:
                     path, f"tainted content in {with_article(role)} message; only a user message may hold it"
                 )
             # Never read as media or as a call, whatever shape it has (R059).
-            return {"type": "text", "text": fenced(part, path)}
+            return {"type": "text", "text": self._without_media(fenced(part, path))}
         body = json_object(part, path, "a part")
         kind = body.get("type")
         if not isinstance(kind, str) or kind not in _PART_KEYS:
@@ -208,7 +210,9 @@ class _Walk:
             )
         match kind:
             case "text":
-                return {**body, "text": spoken(body["text"], role, f"{path}.text")}
+                text = spoken(body["text"], role, f"{path}.text")
+                # The application's own text goes out letter for letter (R066), others' does not.
+                return {**body, "text": self._without_media(text) if is_tainted(body["text"]) else text}
             case "tool_use":
                 return self._tool_use(body, path)
             case "tool_result":

@@ -165,14 +165,19 @@ async def _fetch_all(
                 continue
             asked = replace(context, origin=item.origin, max_bytes=left, signal=signal)
             try:
-                data = await resolver(item.ref, asked)
+                data: object = await resolver(item.ref, asked)
             except (asyncio.CancelledError, KeyboardInterrupt):
                 raise
             except Exception as error:  # noqa: BLE001 - the resolver is the application's; whatever it raises is "could not be read"
                 outcomes[address] = error
                 continue
+            if isinstance(data, (bytearray, memoryview)):
+                data = bytes(data)
             if data is None:
                 outcomes[address] = "absent, or not for this caller"
+            elif not isinstance(data, bytes):
+                # Never shown: it may be the content itself, decoded by mistake.
+                outcomes[address] = f"the resolver gave a {type(data).__name__}, not bytes"
             elif len(data) > left or signal.is_set():
                 outcomes[address] = f"the request's {max_total} bytes are used up"
                 signal.set()

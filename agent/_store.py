@@ -246,12 +246,20 @@ class ContentStore:
         """Take an owner out of every set (a tenant's delete); the addresses whose bytes were erased by it."""
         return self._drop([item.address for item in self.ls(owner=owner)], owner=owner)
 
-    def erase(self, address: str) -> bool:
+    def erase(self, address: str, *, put_before: float | None = None) -> bool:
         """Remove an address whoever owns it; False when it held nothing. For legal erasure and for
         the sweep.
+
+        put_before: leave it when someone put it at this time (seconds since the epoch) or later.
         """
         with mapped(self.path), self._gate.exclusive():
             with self._transaction() as index:
+                query = "SELECT 1 FROM owners WHERE address = ? AND put_at >= ?"
+                if (
+                    put_before is not None
+                    and index.execute(query, (address, put_before)).fetchone() is not None
+                ):
+                    return False
                 index.execute("DELETE FROM owners WHERE address = ?", (address,))
                 known = index.execute("DELETE FROM objects WHERE address = ?", (address,)).rowcount > 0
             return remove_blob(self.path, address) or known

@@ -56,16 +56,22 @@ def sweep_unpinned_content(
         if event.kind not in _CITES_NOTHING:
             cited.update(_addresses(read(event)))
     moment = now()
-    pinned, orphans = [], []
+    pinned: list[str] = []
+    orphans: dict[str, float] = {}  # with the time before which the last put must lie
     for item, put_at in store.ages():
         if item.media_type == SEALED_TYPE:
             if reasoning_ttl_s is not None and put_at < moment - reasoning_ttl_s:
-                orphans.append(item.address)
+                orphans[item.address] = moment - reasoning_ttl_s
         elif item.address in cited:
             pinned.append(item.address)
         elif put_at < moment - ttl_s:
-            orphans.append(item.address)
-    erased = tuple(address for address in orphans if reclaim_orphans and store.erase(address))
+            orphans[item.address] = moment - ttl_s
+    # Somebody may put the same bytes again between the listing and the erasure, and is about to cite them.
+    erased = tuple(
+        address
+        for address, cutoff in orphans.items()
+        if reclaim_orphans and store.erase(address, put_before=cutoff)
+    )
     return SweepReport(tuple(pinned), tuple(orphans), erased)
 
 

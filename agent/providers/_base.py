@@ -20,7 +20,7 @@ from fumehood.agent._parts import Capabilities, Part, ReasoningPart, Request, st
 from fumehood.agent._response import Response
 from fumehood.agent.providers._sse import SseEvent, SseParser
 from fumehood.agent.providers._types import Chunk, HttpRequest, ModelHttp
-from fumehood.agent.providers._wire import WireNames, parts_of, wire_bytes, wire_request
+from fumehood.agent.providers._wire import NoForm, WireNames, parts_of, wire_bytes, wire_request
 
 RETRYABLE: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 MAX_ERROR_CHARS: Final = 500
@@ -100,13 +100,12 @@ class HttpProvider(ABC):
 
     def render(self, request: Request, *, stream: bool = False) -> dict[str, Any]:
         """The body that would go on the wire; nothing is sent. Raises: GuardError."""
-        ready, names = self._ready(request)
-        return {**self.encode(ready, names, stream=stream), **self._extra}
+        return self._body(request, stream=stream)[0]
 
     async def complete(self, request: Request) -> Response:
         """One answer. Raises: GuardError before anything is sent; ProviderError."""
-        ready, names = self._ready(request)
-        body = wire_bytes({**self.encode(ready, names, stream=False), **self._extra})
+        made, names = self._body(request, stream=False)
+        body = wire_bytes(made)
         reply = await self._http.send(HttpRequest("POST", self.url(stream=False), self._headers(), body))
         if reply.status >= 400:
             raise self._refused(reply.status, reply.body)
@@ -114,8 +113,8 @@ class HttpProvider(ABC):
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         """The answer in chunks, the last with the whole response. Raises: as `complete`."""
-        ready, names = self._ready(request)
-        body = wire_bytes({**self.encode(ready, names, stream=True), **self._extra})
+        made, names = self._body(request, stream=True)
+        body = wire_bytes(made)
         asked = HttpRequest(
             "POST", self.url(stream=True), (*self._headers(), ("accept", "text/event-stream")), body
         )
@@ -168,6 +167,13 @@ class HttpProvider(ABC):
         kept = _with_resolved_reasoning(guarded, request)
         bare = kept.model_copy(update={"messages": strip_framework_fields(kept.messages)})
         return wire_request(bare), WireNames.of(bare)
+
+    def _body(self, request: Request, *, stream: bool) -> tuple[dict[str, Any], WireNames]:
+        ready, names = self._ready(request)
+        try:
+            return {**self.encode(ready, names, stream=stream), **self._extra}, names
+        except NoForm as fault:
+            raise fault.refusal(request) from None
 
     def _headers(self) -> tuple[tuple[str, str], ...]:
         return (("content-type", "application/json"), *self.headers())

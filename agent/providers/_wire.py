@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fumehood.agent._canonical import clean_text
+from fumehood.agent._capabilities import media_parts
 from fumehood.agent._errors import (
     MessageStructureError,
     UnresolvedContentError,
@@ -164,15 +165,26 @@ def media_data(part: MediaPart) -> str:
     return part.source.data
 
 
-def no_form(part: MediaPart, vendor: str) -> UnsupportedModalityError:
-    """The refusal of media that a wire has no form for, whatever the operator declared: a wrong
-    form would be a vendor's 400 later.
+class NoForm(Exception):
+    """This vendor's wire has no form for a media part, whatever the operator declared: a wrong form would be
+    a vendor's 400 later. Becomes the named refusal, with its place, in `_base`.
     """
-    return UnsupportedModalityError(
-        "",
-        f"{part.media_type} has no form on the wire of {vendor}",
-        hint="leave it out of the provider's capabilities",
-    )
+
+    def __init__(self, part: MediaPart, vendor: str) -> None:
+        super().__init__(f"{part.media_type} has no form on the wire of {vendor}")
+        self.part = part
+
+    def refusal(self, request: Request) -> UnsupportedModalityError:
+        """The refusal, with the part's place in the request that the caller gave."""
+        path = next(
+            (
+                path
+                for path, part, _ in media_parts(request)
+                if (part.media_type, part.source) == (self.part.media_type, self.part.source)
+            ),
+            "",
+        )
+        return UnsupportedModalityError(path, str(self), hint="leave it out of the provider's capabilities")
 
 
 def bracketed(part: MediaPart) -> list[TextPart | MediaPart]:

@@ -33,10 +33,10 @@ from fumehood.agent.providers._base import HttpProvider, StreamDecoder
 from fumehood.agent.providers._sse import SseEvent
 from fumehood.agent.providers._types import Chunk, ModelHttp, ToolDelta
 from fumehood.agent.providers._wire import (
+    NoForm,
     WireNames,
     bracketed,
     media_data,
-    no_form,
     object_input,
     parts_of,
     plain,
@@ -188,7 +188,7 @@ def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
             "data": decode_base64(data).decode("utf-8", "replace"),
         }
     else:
-        raise no_form(part, "anthropic")
+        raise NoForm(part, "anthropic")
     title = {"title": part.name} if part.name else {}
     return [{"type": "document", "source": source, **title}]
 

@@ -31,12 +31,12 @@ from fumehood.agent.providers._base import HttpProvider, StreamDecoder
 from fumehood.agent.providers._sse import SseEvent
 from fumehood.agent.providers._types import Chunk, ToolDelta
 from fumehood.agent.providers._wire import (
+    NoForm,
     WireNames,
     arguments_text,
     bracketed,
     media_data,
     moved_media,
-    no_form,
     parts_of,
     plain,
     result_text,
@@ -198,7 +198,7 @@ def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
         return [{"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{data}"}}]
     if isinstance(part, AudioPart):
         if part.media_type not in SOUNDS:
-            raise no_form(part, "openai")
+            raise NoForm(part, "openai")
         kind = SOUNDS[part.media_type]
         return [{"type": "input_audio", "input_audio": {"data": data, "format": kind}}]
     name = part.name or f"file.{part.media_type.rpartition('/')[2]}"

@@ -33,11 +33,11 @@ from fumehood.agent.providers._base import HttpProvider, StreamDecoder
 from fumehood.agent.providers._sse import SseEvent
 from fumehood.agent.providers._types import Chunk, ModelHttp, ToolDelta
 from fumehood.agent.providers._wire import (
+    NoForm,
     WireNames,
     arguments_text,
     bracketed,
     media_data,
-    no_form,
     parts_of,
     plain,
     result_parts,
@@ -260,7 +260,7 @@ def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
     if isinstance(part, TextPart):
         return [{"type": "input_text", "text": plain(part.text)}]
     if isinstance(part, AudioPart):
-        raise no_form(part, "openai")
+        raise NoForm(part, "openai")
     url = f"data:{part.media_type};base64,{media_data(part)}"
     if isinstance(part, ImagePart):
         return [{"type": "input_image", "image_url": url, "detail": "auto"}]

@@ -348,3 +348,51 @@ def test_a_server_that_numbers_no_calls_is_understood() -> None:
     answer = decoder.finish()
     assert answer is not None
     assert [(call.id, call.input) for call in answer.tool_calls] == [("a", {"x": 1}), ("b", {})]
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai", "openai-responses"])
+def test_media_without_a_form_on_a_wire_is_refused_with_its_place(wire: str) -> None:
+    from tests.agent.samples import audio
+
+    sound = audio(b"\xff\xf1aaaaaaaaaa", "audio/aac", untrusted={"origin": "o"})
+    body = request(assistant([call()]), user([text("t"), result(content=[text("a"), sound])]))
+    report = render({**body, "capabilities": MEDIA}, wire)
+    assert (report["error"], report["path"]) == (
+        "UnsupportedModalityError",
+        "messages[1].content[1].content[1]",
+    )
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("where", ["content", "part", "text"])
+def test_base64_of_media_in_untrusted_user_text_is_taken_out(wire: str, where: str) -> None:
+    from tests.agent.samples import PNG, b64
+
+    mark = bad(f'{{"img": "{b64(PNG)}"}}')
+    said = {"content": mark, "part": [mark], "text": [text(mark)]}[where]
+    sent = json.dumps(render(request(user(said), user([image()]), capabilities=MEDIA), wire))
+    assert sent.count(b64(PNG)) == 1 and "[media, see the part]" in sent
+    own = json.dumps(render(request(user(f"x {b64(PNG)}"), user([image()]), capabilities=MEDIA), wire))
+    assert own.count(b64(PNG)) == 2
+
+
+@pytest.mark.parametrize(("given", "fits"), [(bytearray, True), (memoryview, True), (repr, False)])
+def test_what_a_resolver_gives_is_bytes_or_is_not_shown(given: Any, fits: bool) -> None:
+    from fumehood.agent import UnresolvedContentError
+    from fumehood.agent._resolve import ResolveContext, resolve_request_content
+    from tests.agent.samples import PNG, b64, ref
+
+    async def resolve(ref: Any, context: Any) -> Any:
+        return given(PNG)
+
+    asked = Request.model_validate(request(user([ref()])))
+
+    async def resolved() -> Request:
+        return await resolve_request_content(asked, resolve, ResolveContext("e"))
+
+    if fits:
+        assert b64(PNG) in json.dumps(asyncio.run(resolved()).to_json())
+    else:
+        with pytest.raises(UnresolvedContentError, match="gave a str, not bytes") as caught:
+            asyncio.run(resolved())
+        assert "PNG" not in str(caught.value)

@@ -183,7 +183,7 @@ def test_store_put_get_ls_and_sweep(config: Path, tmp_path: Path) -> None:
         (b"GIF89a<script >", [], 3, "also hold markup"),
         (b"hello", [], 0, "sha256:"),
         (b"\xff\x00", [], 0, "sha256:"),
-        (b"x", ["--media-type", "nonsense"], 1, "is not a media type"),
+        (b"x", ["--media-type", "nonsense"], 2, "is not a media type"),
     ],
 )
 def test_store_put_judges_media_by_their_bytes(
@@ -195,7 +195,7 @@ def test_store_put_judges_media_by_their_bytes(
 
 def test_store_get_of_what_is_no_address_is_an_error(config: Path) -> None:
     code, out, err = run(config, "store", "get", "../../etc/passwd")
-    assert (code, out) == (1, b"") and "is not a content address" in err
+    assert (code, out) == (2, b"") and "is not a content address" in err
 
 
 def test_without_a_log_nothing_is_swept(config: Path, tmp_path: Path) -> None:

@@ -186,3 +186,30 @@ def test_the_key_is_made_once_private_and_checked(tmp_path: Path) -> None:
         load_key(path)
     with pytest.raises(ValueError, match="32 bytes or more"):
         TicketBooth(b"short")
+
+
+async def test_an_address_inside_a_longer_text_is_a_citation(world: World) -> None:
+    kept = world.store.put(b"in an envelope", "text/plain", owner="alice").address
+    told = json.dumps({"tool": "t", "result": {"address": kept, "size": 14}})
+    await world.log.record("STEP_COMPLETED", {"value": [user([result(content=told)])]}, execution_id="e")
+    world.now += 10 * DAY
+    report = world.sweep(reclaim_orphans=True)
+    assert (report.pinned, report.erased) == ((kept,), ()) and world.store.get(kept) == b"in an envelope"
+
+
+async def test_bytes_put_again_while_the_sweep_runs_stay(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = world.store.put(b"again", "text/plain", owner="alice").address
+    gone = world.store.put(b"gone", "text/plain", owner="alice").address
+    world.now += 10 * DAY
+    listed = world.store.ages()
+
+    def ages_then_a_put() -> Any:
+        world.store.put(b"again", "text/plain", owner="bob")
+        return listed
+
+    monkeypatch.setattr(world.store, "ages", ages_then_a_put)
+    report = world.sweep(reclaim_orphans=True)
+    assert report.erased == (gone,) and set(report.orphans) == {address, gone}
+    assert world.store.get(address) == b"again" and world.store.stat(gone) is None

@@ -43,7 +43,13 @@ def store() -> None:
 def put(settings: Settings, file: str, media_type: str | None, owner: str) -> None:
     """Store a file and print its address. Bytes that are not what --media-type says are refused (exit 3)."""
     from fumehood.agent import EventLog, MessageStructureError, media_fault, sniff
+    from fumehood.agent._media import MEDIA_TYPE
 
+    if media_type is not None and not MEDIA_TYPE.fullmatch(media_type):
+        raise click.UsageError(
+            f"--media-type: {media_type!r} is not a media type; write it in lower case without parameters, "
+            "as image/png"
+        )
     data = b"".join(_pieces(file))
     kind = media_type or sniff(data) or ("text/plain" if _is_text(data) else "application/octet-stream")
     if (fault := media_fault(kind, data)) is not None:
@@ -67,8 +73,13 @@ def put(settings: Settings, file: str, media_type: str | None, owner: str) -> No
 @pass_settings
 def get(settings: Settings, address: str, output: str | None) -> None:
     """The bytes of an address, checked against it. In json as base64."""
+    from fumehood.agent._blobs import ADDRESS
     from fumehood.agent._media import encode_base64
 
+    if not ADDRESS.fullmatch(address):
+        raise click.UsageError(
+            f"{address!r} is not a content address; addresses look like sha256: and 64 hex digits"
+        )
     with open_store(settings) as found:
         data = found.get(address)
         stored = found.stat(address)
