@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fumehood.isolate._spec import DEFAULT_PATH, Machine, ToolSpec, proxy_port
@@ -50,6 +52,7 @@ _SHARED_FOLDERS = frozenset(
     {"/", "/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/etc", "/usr", "/var", "/opt", "/srv", "/mnt"}
 )
 _DESCRIPTORS = 1024
+_PATH_STEPS = 4096  # components of a grant's path, links followed: longer is a circle
 _STACK = 8 << 20
 _BESIDE = (
     4  # the zygote and a few children of other calls, which count with the call's where it has no namespace
@@ -75,8 +78,9 @@ def build_plan(
     with the tool's, because there is no user namespace.
     """
     namespaces = tier == "namespaces"
-    read = [os.path.realpath(path) for path in spec.read]
-    write = [os.path.realpath(path) for path in spec.write]
+    real = _real_paths(spec)
+    read = [real[path] for path in spec.read]
+    write = [real[path] for path in spec.write]
     own = [_own_place(os.path.realpath(spec.path))] if spec.path is not None else []
     # A program needs no Python packages; our own runtime, before it becomes the program, needs the standard
     # library.
@@ -110,7 +114,7 @@ def build_plan(
         "dirs": ["/proc", "/tmp", "/dev/shm", "/run", "/etc", "/var"],
         "files": {**_FILES, **spec.files},
         "covers": dict(spec.covers),
-        "links": _links(machine, spec),
+        "links": _links(machine, spec, real),
         "masks": _masks(spec, binds, namespaces),
         "below_tmp": below_tmp,
         "tmp_bytes": limits.tmp,
@@ -151,6 +155,37 @@ def build_plan(
         "seccomp": seccomp.plain.hex(),
         "seccomp_notify": seccomp.notify.hex(),
     }
+
+
+def _real_paths(spec: ToolSpec) -> dict[Path, str]:
+    """The real place of every grant.
+
+    A link that stands in a folder which a tool may write to is not followed: the tool may have made it, to be
+    shown what nobody granted. Raises SandboxUnavailable.
+    """
+    writable = [os.path.realpath(path) for path in (*spec.write, *spec.untrusted)]
+    return {path: _real_path(path, writable, spec.name) for path in (*spec.read, *spec.write)}
+
+
+def _real_path(path: Path, writable: list[str], tool: str) -> str:
+    left, real = list(reversed(path.absolute().parts[1:])), "/"
+    for _ in range(_PATH_STEPS):
+        if not left:
+            return real
+        part = left.pop()
+        place = os.path.dirname(real) if part == ".." else os.path.join(real, part)
+        if part == ".." or not os.path.islink(place):
+            real = place
+            continue
+        if any(_under(real, folder) for folder in writable):
+            raise SandboxUnavailable(
+                f"tool {tool!r}: the grant {path} leads through the link {place}, which a tool may have made",
+                hint="grant the real folder, or keep links out of folders that a tool may write to",
+            )
+        target = os.readlink(place)
+        real = "/" if target.startswith("/") else real
+        left += [part for part in reversed(target.split("/")) if part not in ("", ".")]
+    raise SandboxUnavailable(f"tool {tool!r}: the grant {path} leads in a circle")
 
 
 def _own_place(module: str) -> str:
@@ -221,11 +256,12 @@ def _covered(bind: dict[str, Any], others: dict[str, dict[str, Any]]) -> bool:
     )
 
 
-def _links(machine: Machine, spec: ToolSpec) -> dict[str, str]:
+def _links(machine: Machine, spec: ToolSpec, real: Mapping[Path, str]) -> dict[str, str]:
     links = dict(machine.system_links) | _DEVICE_LINKS
-    for path in (*spec.read, *spec.write, *((spec.path.parent,) if spec.path else ())):
-        if os.path.realpath(path) != str(path.absolute()):
-            links[str(path.absolute())] = os.path.realpath(path)
+    named = dict(real) | ({spec.path.parent: os.path.realpath(spec.path.parent)} if spec.path else {})
+    for path, place in named.items():
+        if place != str(path.absolute()):
+            links[str(path.absolute())] = place
     return links
 
 

@@ -41,7 +41,8 @@ class ToolSpec:
     the process may serve later calls of the same principal and environment; the one exception to a fresh
     process per call. exec_writes: programs may be run from `write` paths too (a build wants that; for a tool
     it is refused, so that nothing it wrote is run as native code). files: text files that only the view has,
-    by path. covers: paths of the view that show one of `files` instead of what is there.
+    by path. covers: paths of the view that show one of `files` instead of what is there. untrusted: folders
+    that other tools may write to: no grant is led on by a link that stands in one.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ToolSpec:
     exec_writes: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     covers: Mapping[str, str] = field(default_factory=dict)
+    untrusted: tuple[Path, ...] = ()
 
 
 def proxy_port(doors: Sequence[int]) -> int:

@@ -62,11 +62,11 @@ def create(version: int, *, fs: bool = True, net: bool = True, scope: bool = Tru
     return sys.syscall("landlock_create_ruleset", attributes[:size], size, 0)
 
 
-def allow_path(ruleset: int, version: int, path: str, rights: int) -> None:
+def allow_path(ruleset: int, version: int, path: str, rights: int, *, real: bool = False) -> None:
     """Grant `rights` beneath `path`; directory rights are left out for a file (the kernel answers EINVAL
-    otherwise).
+    otherwise). real: OSError(ELOOP) when a link leads the path elsewhere.
     """
-    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    fd = sys.open_real(path) if real else os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         granted = rights & handled_fs(version)
         if not stat.S_ISDIR(os.fstat(fd).st_mode):

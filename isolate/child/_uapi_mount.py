@@ -25,7 +25,7 @@ _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
 _AT_RECURSIVE = 0x8000
 _OPEN_TREE_CLONE = 1
-_MOVE_MOUNT_F_EMPTY_PATH = 4
+_MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 4, 0x40
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
@@ -46,14 +46,21 @@ def make_private(target: str = "/") -> None:
 
 
 def clone_tree(path: str, attributes: int, userns_fd: int | None = None) -> int:
-    """A detached clone of the tree at `path` with `attributes` on every mount in it; returns its descriptor.
+    """A detached clone of the tree at the real path `path` with `attributes` on every mount in it.
+
+    Returns its descriptor. A path that a link leads elsewhere answers ELOOP: somebody put that link there
+    since it was looked at.
 
     userns_fd: map file owners by this user namespace (ATTR_IDMAP); OSError when a file system in the tree
     cannot.
     """
-    fd = sys.syscall(
-        "open_tree", _AT_FDCWD, os.fsencode(path), _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
-    )
+    place = sys.open_real(path)
+    try:
+        fd = sys.syscall(
+            "open_tree", place, b"", _OPEN_TREE_CLONE | _AT_RECURSIVE | _AT_EMPTY_PATH | os.O_CLOEXEC
+        )
+    finally:
+        os.close(place)
     try:
         set_attributes(fd, attributes)
         if userns_fd is not None:
@@ -74,9 +81,15 @@ def _set(fd: int, attr: bytes) -> None:
 
 
 def attach(fd: int, target: str) -> None:
-    """Move a detached tree to `target` and close the descriptor."""
+    """Move a detached tree to the real path `target` and close the descriptor."""
     try:
-        sys.syscall("move_mount", fd, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
+        place = sys.open_real(target)
+        try:
+            sys.syscall(
+                "move_mount", fd, b"", place, b"", _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH
+            )
+        finally:
+            os.close(place)
     finally:
         os.close(fd)
 

@@ -44,6 +44,7 @@ SECCOMP_SET_MODE_FILTER = 1
 SECCOMP_FILTER_FLAG_LOG = 2
 SECCOMP_FILTER_FLAG_NEW_LISTENER = 8
 
+_AT_FDCWD, _RESOLVE_NO_SYMLINKS = -100, 4
 _KEYCTL_JOIN_SESSION_KEYRING = 1
 _CAPABILITY_VERSION_3 = 0x20080522
 
@@ -56,6 +57,7 @@ _COMMON = {
     "open_tree": 428,
     "move_mount": 429,
     "close_range": 436,
+    "openat2": 437,
     "mount_setattr": 442,
     "landlock_create_ruleset": 444,
     "landlock_add_rule": 445,
@@ -108,6 +110,12 @@ def prctl(option: int, value: int = 0, extra: int = 0) -> int:
 def close_from(lowest: int) -> None:
     """Close every descriptor from `lowest` up (close_range(2))."""
     syscall("close_range", lowest, 0xFFFFFFFF, 0)
+
+
+def open_real(path: str) -> int:
+    """An O_PATH descriptor of a real path: one that a link leads elsewhere answers ELOOP (openat2(2))."""
+    how = struct.pack("QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+    return syscall("openat2", _AT_FDCWD, os.fsencode(path), how, len(how))
 
 
 def die_with_parent(parent: int) -> None:

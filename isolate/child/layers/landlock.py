@@ -8,6 +8,7 @@ which exists only in the child.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -27,15 +28,21 @@ def prepare(plan: dict[str, Any]) -> int | None:
         return None
     ruleset = landlock.create(version)
     for paths, rights in (
-        (plan["read_exec"], landlock.READ | landlock.EXECUTE),
         (plan["read"], landlock.READ),
         (plan["list"], landlock.READ_DIR),
         (plan["devices"], landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE),
-        (plan["write"], _change(version)),
     ):
         for path in paths:
             if os.path.exists(path):
                 landlock.allow_path(ruleset, version, path, rights)
+    for paths, rights in (
+        (plan["read_exec"], landlock.READ | landlock.EXECUTE),
+        (plan["write"], _change(version)),
+    ):
+        for path in paths:
+            # A grant that is gone, or that a link has replaced since it was looked at, gives no right.
+            with contextlib.suppress(OSError):
+                landlock.allow_path(ruleset, version, path, rights, real=True)
     if version >= 4:
         for port in plan["connect_ports"]:
             landlock.allow_port(ruleset, landlock.CONNECT_TCP, port)

@@ -17,7 +17,7 @@ from .. import _uapi_mount as mnt
 from .. import _uapi_proc
 from . import FULL, MISSING, Status
 
-_STAGE = "/tmp"  # exists everywhere; covered only inside our own mount namespace
+_STAGE = os.path.realpath("/tmp")  # exists everywhere; covered only inside our own mount namespace
 
 
 class ViewError(Exception):
@@ -52,15 +52,16 @@ def build_view(plan: dict[str, Any]) -> None:
         os.makedirs(_STAGE + path, exist_ok=True)
     mnt.attach(proc, _STAGE + "/proc")
     for target, fd, is_dir in sorted(trees, key=lambda tree: tree[0].count("/")):
-        _make_place(_STAGE + target, is_dir)
+        _make_place(_STAGE + target, is_dir, _STAGE)
         mnt.attach(fd, _STAGE + target)
     for path, text in plan["files"].items():
         os.makedirs(os.path.dirname(_STAGE + path), exist_ok=True)
         with open(_STAGE + path, "w", encoding="utf-8") as file:
             file.write(text)
     for path, target in plan["links"].items():
-        os.makedirs(os.path.dirname(_STAGE + path), exist_ok=True)
-        if not os.path.lexists(_STAGE + path):
+        # Inside a grant the host's own link is seen, or the tool took it away: nothing is made there.
+        if not os.path.lexists(_STAGE + path) and _is_ours(_STAGE + path, _STAGE):
+            os.makedirs(os.path.dirname(_STAGE + path), exist_ok=True)
             os.symlink(target, _STAGE + path)
     for path, shown in plan["covers"].items():
         if os.path.exists(_STAGE + path):
@@ -135,9 +136,18 @@ class _IdentityMaps:
             os.close(fd)
 
 
-def _make_place(path: str, is_dir: bool) -> None:
+def _is_ours(path: str, stage: str) -> bool:
+    """Whether what would have to be made for `path` would be made on our own tmpfs, not in the host's tree."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return os.path.realpath(path) == path and os.lstat(path).st_dev == os.lstat(stage).st_dev
+
+
+def _make_place(path: str, is_dir: bool, stage: str) -> None:
     if os.path.lexists(path):
         return
+    if not _is_ours(path, stage):
+        raise ViewError(f"{path[len(stage) :]} is gone from the folder that another grant shows")
     os.makedirs(path if is_dir else os.path.dirname(path), exist_ok=True)
     if not is_dir:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
@@ -174,7 +184,7 @@ def private_places(plan: dict[str, Any]) -> None:
         mnt.mount("tmpfs", aside, "tmpfs", flags, options)
         for path in plan["below_tmp"]:
             place = aside + path[len("/tmp") :]
-            _make_place(place, os.path.isdir(path))
+            _make_place(place, os.path.isdir(path), aside)
             mnt.mount(path, place, None, mnt.MS_BIND | mnt.MS_REC)
         mnt.mount(aside, "/tmp", None, mnt.MS_MOVE)
     else:
