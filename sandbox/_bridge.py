@@ -32,6 +32,7 @@ CallTool = Callable[[str, object], Awaitable[object]]
 Fetch = Callable[[FetchCall], Awaitable[FetchAnswer]]
 FAILED = "the tool failed"
 FETCH_FAILED = "the request failed"
+CONTAINER = 64  # bytes that an empty list or object takes in the host, about
 
 
 class HostBridge:
@@ -50,6 +51,7 @@ class HostBridge:
         self.streams = (bytearray(), bytearray())
         self.truncated = [False, False]
         self.closed = False
+        self.session_lost = False
         self.on_stop: Callable[[], object] | None = None
         self._tools = tools
         self._call_tool = call_tool
@@ -77,9 +79,15 @@ class HostBridge:
         return self._output_left
 
     def event(self, kind: str, **data: object) -> None:
-        """Tell the sink, if there is one."""
-        if self._on_event is not None:
+        """Tell the sink, if there is one. A sink that fails must not end the script, nor pass for a fault of
+        the worker.
+        """
+        if self._on_event is None:
+            return
+        try:
             self._on_event(ScriptEvent(kind, data))
+        except Exception:
+            logger.exception("the event sink of a script failed on %r", kind)
 
     def output(self, stream: int, data: bytes) -> None:
         """Keep what was printed, up to the cap. Raises: LimitHit."""
@@ -106,7 +114,9 @@ class HostBridge:
             raise self._hit("tool-calls")
         if len(self._open) >= self._limits.pending:
             raise self._hit("pending")
-        self._bytes_out -= len(args_json)
+        # before they are parsed: three bytes of JSON can be an object of the host's, and hold its loop up
+        containers = args_json.count("{") + args_json.count("[")
+        self._bytes_out -= len(name) + len(args_json) + CONTAINER * containers
         if self._bytes_out < 0:
             raise self._hit("bridge-bytes")
         index = len(self._records)

@@ -8,6 +8,7 @@ gives back (JSON.stringify does that).
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 MAX_DEPTH = 256  # far below the recursion limit, so that whoever handles the value next is safe too
@@ -33,7 +34,7 @@ def decode(text: str | bytes) -> Any:
     absurdly long number.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
         raise NotJson(f"the value is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:
@@ -46,6 +47,13 @@ def decode(text: str | bytes) -> Any:
 
 def _refuse(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):  # 1e999: JSON by its grammar, and nothing that could be written as JSON again
+        raise ValueError("a number is too large")
+    return number
 
 
 def depth(value: object) -> int:

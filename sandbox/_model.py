@@ -16,7 +16,9 @@ Outcome = Literal["ok", "tool_error", "denied", "limit", "sandbox_error"]
 Language = Literal["js", "python"]
 MAX_CODE = 4 * MIB
 MAX_CROSSING = 200 * MIB  # below the largest frame to a worker
+MAX_JOB = 255 * MIB  # one frame: a script, its input and a snapshot together
 MAX_WALL_S = 86_400.0
+MAX_STACK = 1 << 30  # the engine counts in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Limits:
     memory: bytes the script's instance may grow to; None = the backend's default (64 MiB for quickjs, 256
     MiB for cpython). stack: bytes of script stack, 0 = the backend's default. output: bytes of value,
     stdout and stderr together. tool_calls: questions to tools and fetch. bridge_bytes: JSON bytes of all
-    questions, and again of all answers. pending: questions open at once.
+    questions, with 64 more for each list or object in them, and again JSON bytes of all answers. pending:
+    questions open at once.
     """
 
     wall_s: float = 10.0
@@ -41,17 +44,26 @@ class Limits:
     pending: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("wall_s", "output", "tool_calls", "bridge_bytes", "pending"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"limits.{name} is {getattr(self, name)!r}; it must not be negative")
-        if self.wall_s > MAX_WALL_S:
-            raise ValueError(f"limits.wall_s is {self.wall_s!r}; at most {MAX_WALL_S} seconds")
+        if not isinstance(self.wall_s, int | float) or not 0 <= self.wall_s <= MAX_WALL_S:
+            raise ValueError(f"limits.wall_s is {self.wall_s!r}; it must be 0 to {MAX_WALL_S:g} seconds")
+        for name in ("fuel", "memory", "stack", "output", "tool_calls", "bridge_bytes", "pending"):
+            value = getattr(self, name)
+            if value is None and name in ("fuel", "memory"):
+                continue
+            if not isinstance(value, int):  # the engine would not take it, and a script may not find that out
+                raise ValueError(f"limits.{name} is {value!r}; it must be a whole number")
+            if not 0 <= value < 1 << 63:
+                raise ValueError(f"limits.{name} is {value!r}; it must be 0 to 2**63 - 1")
+        if self.memory == 0:
+            raise ValueError("limits.memory is 0; use None for the backend's default")
+        if self.stack > MAX_STACK:
+            raise ValueError(f"limits.stack is {self.stack!r}; at most {MAX_STACK} bytes")
         for name in ("output", "bridge_bytes"):
             if getattr(self, name) > MAX_CROSSING:
                 raise ValueError(
                     f"limits.{name} is {getattr(self, name)!r}; at most {MAX_CROSSING} bytes can cross"
                 )
-        if self.fuel is not None and self.fuel <= 0:
+        if self.fuel == 0:
             raise ValueError(f"limits.fuel is {self.fuel!r}; use None for no budget")
 
 

@@ -135,15 +135,26 @@ class WorkerPool:
             if alone or bridge.asked or script.session is not None or self._closed:
                 return _lost(lost, worker, script)
             return await self._quarantine(script, bridge, memory, fd, meta)
+        except asyncio.CancelledError:
+            if name is not None and script.session is not None:
+                self._end_session(name, worker, script.session)
+            raise
         finally:
             self._release(lane)
         if name is not None and script.session is not None:
-            self._sessions.pop(name, None)  # the one used last stands last
-            if not ending.session_lost:
+            if ending.session_lost:
+                self._end_session(name, worker, script.session)
+            else:
+                self._sessions.pop(name, None)  # the one used last stands last
                 self._sessions[name] = (worker, script.session)
                 while len(self._sessions) > MAX_SESSIONS:
                     self.forget(next(iter(self._sessions)))
         return ending
+
+    def _end_session(self, name: str, worker: Worker, key: str) -> None:
+        """A script lost its session: nothing of it stays, in the other language neither."""
+        self._sessions.pop(name, None)
+        worker.send({"op": "forget", "session": key})
 
     def _with_key(self, script: Script) -> Script:
         """The script with its session's key in the worker.

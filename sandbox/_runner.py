@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from weakref import WeakValueDictionary
@@ -22,6 +22,7 @@ from fumehood.sandbox._json import NotJson, decode, encode
 from fumehood.sandbox._launch import UncagedLauncher, WorkerLauncher
 from fumehood.sandbox._model import (
     MAX_CODE,
+    MAX_JOB,
     Ending,
     EventSink,
     Limits,
@@ -37,6 +38,8 @@ from fumehood.sandbox._registry import backend_for, load_backends
 
 # Past the wall limit, for a backend that has its own grace; after it the run is cancelled from here.
 OUTER_GRACE_S = 3.0
+# Tainted sessions that are remembered, the last used longest: far more than the instances a backend keeps.
+MAX_TAINTS = 4096
 
 
 class ScriptRunner:
@@ -63,6 +66,7 @@ class ScriptRunner:
         self._in_process = in_process
         self._require_cage = require_cage
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._taints: dict[tuple[str, str], dict[str, None]] = {}  # of what a kept instance may hold
         self._cache = cache
         self._given = dict(backends or {})
         self._backends: dict[str, SandboxBackend] = {}
@@ -106,6 +110,7 @@ class ScriptRunner:
         """End a session in whichever backend has it."""
         for backend in self._backends.values():
             await backend.forget(session)
+            self._taints.pop((backend.name, session), None)
 
     async def run(
         self,
@@ -130,7 +135,7 @@ class ScriptRunner:
         tools: what it may call, by name; call_tool performs a call, and its `ToolRefused` is what a
         script may read. fetch: grants `fetch`. session: keep the instance under this key (it should name
         execution and principal). seed: 16 bytes that make randomness repeatable. snapshot and restore:
-        JavaScript only.
+        JavaScript only; `tainted` of the result with the snapshot holds for what is restored from it.
 
         Raises: ConfigError for a request that can't be meant (language, backend, an input that isn't
         JSON), SandboxUnavailable when the engine isn't installed or can't be started.
@@ -169,6 +174,13 @@ class ScriptRunner:
                 "oversized-input",
                 detail=f"the input has {len(input_json)} bytes; {limits.bridge_bytes} is the most",
             )
+        size = 4 * len(script) + len(input_json or "") + len(restore or b"")
+        if size > MAX_JOB:
+            return ScriptResult(
+                "denied",
+                "oversized-input",
+                detail=f"script, input and snapshot have {size} bytes together; {MAX_JOB} is the most",
+            )
         if seed is not None and len(seed) != 16:
             raise ConfigError(f"seed has {len(seed)} bytes; it must have 16")
         work = Script(
@@ -190,7 +202,9 @@ class ScriptRunner:
         started = time.perf_counter()
         bridge.event("started", lang=lang, backend=chosen.name)
         async with self._turn(session):
-            ending = await self._watched(chosen, work, bridge)
+            with self._remembered_taint(chosen, session, bridge):
+                ending = await self._watched(chosen, work, bridge)
+                bridge.session_lost = ending.session_lost
         result = finish(ending, bridge, chosen, (time.perf_counter() - started) * 1e3)
         bridge.event("ended", outcome=result.outcome, reason=result.reason)
         return result
@@ -206,6 +220,25 @@ class ScriptRunner:
             lock = self._turns[session] = asyncio.Lock()
         async with lock:
             yield
+
+    @contextlib.contextmanager
+    def _remembered_taint(
+        self, backend: SandboxBackend, session: str | None, bridge: HostBridge
+    ) -> Iterator[None]:
+        """What an earlier script of the session got from its tools is in the instance still."""
+        if session is None:
+            yield
+            return
+        key = (backend.name, session)
+        bridge.taints.update(self._taints.get(key, {}))
+        try:
+            yield
+        finally:  # also after a cancellation, which may have come too late to end the instance
+            self._taints.pop(key, None)
+            if bridge.taints and not bridge.session_lost:
+                self._taints[key] = bridge.taints
+                while len(self._taints) > MAX_TAINTS:
+                    del self._taints[next(iter(self._taints))]
 
     async def _watched(self, backend: SandboxBackend, script: Script, bridge: HostBridge) -> Ending:
         """Run it; end it from here when the bridge hit a cap or the backend forgot the time."""

@@ -30,6 +30,7 @@ GRACE_S = 1.0  # past its own deadline, before the worker as a whole is taken fo
 CANCEL_S = 1.0  # a cancelled script is looked at every few milliseconds
 SLACK = 256 << 10  # headers, an error text and its trace
 OUTCOMES = frozenset({"ok", "tool_error", "limit", "sandbox_error"})
+USAGE = ("wall_ms", "cpu_ms", "memory_bytes", "fuel")
 
 
 class WorkerLost(Exception):
@@ -405,7 +406,9 @@ def ending_from(header: Mapping[str, Any], body: bytes) -> Ending:
     if failure is not None:
         kind, message, line, column, trace = failure
         error = ScriptError(str(kind), str(message), _place(line), _place(column), str(trace))
-    usage = {str(k): float(v) for k, v in header["usage"].items()}
+    usage = {key: float(header["usage"][key]) for key in USAGE if key in header["usage"]}
+    if not all(0 <= figure < 1 << 63 for figure in usage.values()):  # refuses NaN too
+        raise FrameError("a figure of usage is no figure")
     return Ending(
         header["outcome"],
         header["reason"],

@@ -246,13 +246,18 @@ def _ending(answer: str, port: Port) -> End:
         if port.take_output(len(raw)) < len(raw):
             raise Stop("output")
         return End("ok", value=raw)
-    said = json.loads(answer[1:])
     if answer[:1] == "M":
         return End("limit", "memory")
-    return End(
-        "tool_error",
-        failure=Failure(said["type"], said["message"], said["line"], said["column"], said["trace"]),
-    )
+    # The guest's module is within the script's reach, so what it answers is the script's text.
+    try:
+        said = json.loads(answer[1:])
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        said = {"message": "(an error that cannot be shown)"}
+    line, column = (n if isinstance(n, int) else None for n in (said.get("line"), said.get("column")))
+    kind, message, trace = (str(said.get(key) or "") for key in ("type", "message", "trace"))
+    return End("tool_error", failure=Failure(kind or "Error", message, line, column, trace))
 
 
 def _from_trap(trap: wasmtime.Trap, instance: PyInstance | None) -> End:

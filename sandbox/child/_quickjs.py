@@ -30,7 +30,7 @@ SESSION_MAGIC = b"fumehood-js-session-1\0"
 ERROR_MAX = 64 << 10
 
 _TRAPS = {_capi.OUT_OF_TIME: "timeout", _capi.OUT_OF_FUEL: "cpu", _capi.STACK: "stack"}
-_WHERE = re.compile(r"script\.js:(\d+)(?::(\d+))?")
+_WHERE = re.compile(r"script\.js:(\d{1,9})(?::(\d{1,9}))?\b")
 
 
 class ForeignSnapshot(Exception):
@@ -293,10 +293,13 @@ def _from_settled(instance: JsInstance, shift: int, port: Port) -> End:
     kind, text = instance.settled
     if kind == RESULT:
         return End("ok", value=text)
+    # The text is the script's: it may have given every object a toJSON, so the shape is a guess.
     try:
         said = json.loads(text)
-    except ValueError:
-        said = {"message": "(an error too long to show)"}
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        said = {"message": "(an error that cannot be shown)"}
     name, message = str(said.get("name") or ""), str(said.get("message") or "")
     if (
         name == "InternalError"

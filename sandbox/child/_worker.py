@@ -173,7 +173,14 @@ def _lane(sock: socket.socket, engines: Engines, running: dict[int, LaneTranspor
             restore = body[first + second : first + second + third] if header["has_restore"] else None
             job = job_from(header["job"], code, input_json, restore)
             transport = running[lane] = LaneTransport(frames, header["run"])
-            end = engines.find(job.lang, job.limits.fuel is not None).run(job, transport)
+            try:
+                end = engines.find(job.lang, job.limits.fuel is not None).run(job, transport)
+            except (EOFError, OSError):
+                raise
+            # the top of a thread; without an end the host would wait, and then kill the neighbours too
+            except Exception as error:  # noqa: BLE001
+                said = f"{type(error).__name__}: {error}"[:1000]
+                end = End("sandbox_error", "crashed", detail=said, session_lost=job.session is not None)
             transport.flush()
             sock.sendall(end_frame(end))
     sock.close()

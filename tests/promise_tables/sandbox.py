@@ -25,6 +25,11 @@ PROMISES: list[tuple[str, ...]] = [
         "spec of the sandbox: snapshots",
     ),
     (
+        "sandbox:session-keeps-its-taint",
+        "What a script of a session got from a tainted tool taints the result of every later script.",
+        "R480",
+    ),
+    (
         "sandbox:errors-stay-with-their-script",
         "Scripts that fail at the same time each end with their own error.",
         "design, never 6",

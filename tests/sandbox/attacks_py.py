@@ -87,6 +87,9 @@ ATTACKS = (
     Attack("fetch with a grant", "r = fetch('https://a.test/x')\n[r.status, r.text]", (OK,), value=[200, "https://a.test/x"], fetch=True),
     Attack("bytecode out of range", "def f(): pass\nf.__code__ = f.__code__.replace(co_code=b'\\x64\\xff' * 10)\nf()", (THROWN, TIMEOUT, MEMORY, STACK, ("sandbox_error", "crashed"))),
     Attack("an error that can't be printed", "class E(Exception):\n  def __str__(self): raise E()\nraise E()", (THROWN,)),
+    Attack("an error that turns into a number", "import json\njson.JSONEncoder.encode = lambda *a: '5'\nraise ValueError('x')", (THROWN,)),
+    Attack("an error that turns into a deep list", "import json\njson.JSONEncoder.encode = lambda *a: '[' * 5000\nraise ValueError('x')", (THROWN,)),
+    Attack("an error with parts of other types", "import json\njson.JSONEncoder.encode = lambda *a: '{\"type\": [], \"line\": {}, \"trace\": 5}'\nraise ValueError('x')", (THROWN,)),
     Attack("deleting every builtin", "import builtins\nfor k in list(vars(builtins)):\n  delattr(builtins, k)\necho", (THROWN, OK)),
 )  # fmt: skip
 

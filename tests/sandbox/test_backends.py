@@ -134,14 +134,24 @@ async def test_a_host_that_requires_a_cage_gets_no_backend_without_one(lang: str
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"wall_s": -1}, "wall_s is -1; it must not be negative"),
-        ({"wall_s": float("inf")}, "at most 86400"),
+        ({"wall_s": -1}, "wall_s is -1; it must be 0 to 86400"),
+        ({"wall_s": float("inf")}, "it must be 0 to 86400"),
+        ({"wall_s": "5"}, "wall_s is '5'"),
         ({"wall_s": float("nan")}, "wall_s is nan"),
         ({"output": 1 << 40}, "output is 1099511627776; at most"),
         ({"fuel": 0}, "fuel is 0; use None"),
+        ({"fuel": 1 << 64}, "fuel is 18446744073709551616; it must be"),
+        ({"fuel": 2.5}, "fuel is 2.5; it must be a whole number"),
+        ({"memory": 0}, "memory is 0; use None"),
+        ({"memory": -1}, "memory is -1"),
+        ({"memory": 1.5}, "memory is 1.5; it must be a whole number"),
+        ({"memory": float("nan")}, "memory is nan"),
+        ({"stack": -1}, "stack is -1"),
+        ({"stack": 1 << 32}, "stack is 4294967296; at most"),
+        ({"tool_calls": float("inf")}, "tool_calls is inf; it must be a whole number"),
     ],
 )
-def test_limits_that_can_not_be_meant_are_refused(limits: dict[str, float], message: str) -> None:
+def test_limits_that_can_not_be_meant_are_refused(limits: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Limits(**limits)  # type: ignore[arg-type]
 

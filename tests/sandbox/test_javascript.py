@@ -227,3 +227,13 @@ async def test_signatures_of_tools_do_not_limit_what_the_host_checks() -> None:
             "await echo({ any: 1 })", tools={"echo": ToolSignature("echo")}, call_tool=call_tool
         )
     assert result.value == {"any": 1}
+
+
+async def test_a_tool_and_a_group_of_tools_may_share_a_name(runner: ScriptRunner) -> None:
+    for names in (("docs", "docs.search"), ("docs.search", "docs")):
+        result = await runner.run(
+            "[await tools.docs(1), await tools['docs.search'](2)]",
+            tools={name: ToolSignature(name) for name in names},
+            call_tool=call_tool,
+        )
+        assert result.value == [1, 2], (names, result.error)

@@ -133,6 +133,8 @@ async def test_nesting_up_to_the_cap_goes_through_and_past_it_is_an_error(
         "9" * 5000,
         "NaN",
         "-Infinity",
+        "1e400",
+        "[-1e999]",
         "[1,",
         '"\\ud8',
         "",

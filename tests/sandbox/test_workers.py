@@ -20,12 +20,20 @@ from pathlib import Path
 import pytest
 
 from fumehood.policies.errors import SandboxUnavailable
-from fumehood.sandbox import Limits, ScriptRunner, UncagedLauncher, WorkerEntry, WorkerProcess
+from fumehood.sandbox import (
+    Limits,
+    Script,
+    ScriptEvent,
+    ScriptRunner,
+    UncagedLauncher,
+    WorkerEntry,
+    WorkerProcess,
+)
 from fumehood.sandbox._pool import WorkerPool
 from fumehood.sandbox._wasm_backend import WasmBackend
 from fumehood.sandbox.child._frames import pack
 from fumehood.sandbox.child._worker import receive_with_fds
-from tests.sandbox.conftest import TOOLS
+from tests.sandbox.conftest import TOOLS, call_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -274,6 +282,9 @@ LIES = {
     "parts below zero": _end(parts=[-1, 2]),
     "parts that are no list": _end(parts=7),
     "usage that is no number": _end(usage={"wall_ms": "x"}),
+    "usage that is not a number at all": _end(usage={"memory_bytes": float("nan")}),
+    "usage without end": _end(usage={"cpu_ms": float("inf")}),
+    "usage below zero": _end(usage={"memory_bytes": -1}),
     "a failure of the wrong shape": _end(failure=[1, 2]),
     "a question with a number for a name": pack({"op": "ask", "id": "x", "kind": 4, "name": 1}),
     "a body past what the script may send": pack({"op": "out", "stream": 0}, b"x" * (5 << 20)),
@@ -329,6 +340,34 @@ async def test_a_worker_that_never_answers_is_killed_after_the_deadline() -> Non
     async with ScriptRunner(launcher=_FakeLauncher(lambda lane: None), workers=1) as runner:
         result = await runner.run("1", limits=Limits(wall_s=0.1))
         assert (result.outcome, result.reason) == ("limit", "timeout")
+
+
+@pytest.mark.promise("sandbox:lost-worker-is-a-result")
+async def test_a_fault_of_the_worker_itself_ends_its_script_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fumehood.sandbox import _worker
+
+    honest = _worker.run_frame
+
+    def foreign(script: Script, memory: int, serial: int) -> bytes:
+        return honest(script, "much" if script.code == "faulty" else memory, serial)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_worker, "run_frame", foreign)
+    async with ScriptRunner(workers=1) as runner:
+        await runner.run("1")
+        before = pool_of(runner).pids
+        result = await runner.run("faulty")
+        assert (result.outcome, result.reason, pool_of(runner).pids) == ("sandbox_error", "crashed", before)
+        assert (await runner.run("1 + 1")).value == 2
+
+
+async def test_an_event_sink_that_fails_does_not_end_the_script(runner: ScriptRunner) -> None:
+    def sink(event: ScriptEvent) -> None:
+        raise ValueError(event.kind)
+
+    result = await runner.run(
+        "console.log('a'); await echo(1)", tools=TOOLS, call_tool=call_tool, on_event=sink
+    )
+    assert (result.outcome, result.value, result.stdout) == ("ok", 1, "a\n"), result
 
 
 async def test_a_worker_that_cannot_be_started_is_an_error_with_a_hint() -> None:

@@ -15,7 +15,7 @@
   const slice = String.prototype.slice, indexOf = String.prototype.indexOf, replaceAll = String.prototype.replaceAll;
   const Str = String, Num = Number, imul = Math.imul, fromCode = String.fromCharCode;
   const toISO = Date.prototype.toISOString, regToString = RegExp.prototype.toString, RegExpCtor = RegExp;
-  const hide = (object, name, value) => defineProperty(object, name, { value, writable: true, enumerable: false, configurable: true });
+  const hide = (object, name, value) => defineProperty(object, name, { __proto__: null, value, writable: true, enumerable: false, configurable: true });
   const RESULT = 0, FAILURE = 1, STDOUT = 2, STDERR = 3, CALL = 4, FETCH = 5;
   const send = (kind, id, text) => bridge(kind, id, text, 0);
 
@@ -64,7 +64,7 @@
     });
   };
   class ToolError extends ErrorCtor {
-    constructor(message, reason) { super(message); this.reason = reason; }
+    constructor(message, reason) { super(message); defineProperty(this, "reason", { __proto__: null, value: reason, writable: true, enumerable: true, configurable: true }); }
     get name() { return "ToolError"; }
   }
   hide(G, "ToolError", ToolError);
@@ -90,8 +90,8 @@
       const dot = apply(indexOf, name, ["."]);
       if (dot > 0) {
         const space = apply(slice, name, [0, dot]);
-        if (typeof tools[space] !== "object") tools[space] = create(null);
-        tools[space][apply(slice, name, [dot + 1])] = call;
+        tools[space] ??= create(null); // or the tool of that name
+        defineProperty(tools[space], apply(slice, name, [dot + 1]), { __proto__: null, value: call, enumerable: true, configurable: true });
       }
     }
     hide(G, "tools", freeze(tools));
