@@ -7,6 +7,7 @@ have to do with each other: log rows, taint, and what a refused tool tells a scr
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -87,22 +88,34 @@ class Scripts:
         """A configured tool that is a script: its file, under the tool's limits and egress rules."""
         from fumehood._report import taint_of
         from fumehood.sandbox import Limits
+        from fumehood.sandbox._model import MAX_CROSSING
 
         assert tool.script is not None
         path = Path(tool.script)
+        lang = "python" if path.suffix == ".py" else "js"
+        try:
+            code = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:  # it was there and readable when the file was loaded
+            told = {"type": type(error).__name__, "message": f"{path}: the script cannot be read: {error}"}
+            result = CallResult(
+                call_id, name, "sandbox_error", "start", error=told, execution_id=execution_id
+            )
+            await self._started(name, call_id, execution_id, principal, value, lang)
+            await self._host.record_end(result, {})
+            return result
         result = await self._recorded(
-            path.read_text(encoding="utf-8"),
+            code,
             name,
             call_id,
             execution_id,
             principal,
             egress_policy(name, tool, self._host.config) if tool.egress else None,
-            lang="python" if path.suffix == ".py" else "js",
+            lang=lang,
             input=value,
             tools=(),
             backend=None,
             session=None,
-            limits=Limits(wall_s=tool.timeout_s, memory=tool.memory, output=tool.output),
+            limits=Limits(wall_s=tool.timeout_s, memory=tool.memory, output=min(tool.output, MAX_CROSSING)),
         )
         reached = [str(row["host"]) for row in result.egress if row["outcome"] == "allow"]
         return replace(result, tainted=taint_of(name, tool.taint, reached))
@@ -121,12 +134,10 @@ class Scripts:
 
         It takes no slot of max_parallel: the tools it calls do, and would wait for it.
         """
-        from fumehood._report import bounded
         from fumehood.broker import CallScope
 
         host = self._host
-        started = {"tool": name, "principal": principal, "input": bounded(how["input"]), "runs": how["lang"]}
-        await host.log.record("CALL_STARTED", started, execution_id=execution_id, call_id=call_id)
+        await self._started(name, call_id, execution_id, principal, how["input"], how["lang"])
         network = None
         if policy is not None:
             network = host.broker.open_call(CallScope(call_id, execution_id, name, principal), policy)
@@ -143,11 +154,28 @@ class Scripts:
         except SandboxUnavailable as error:
             told = {"type": "SandboxUnavailable", "message": error.message, "hint": error.hint}
             result = CallResult(call_id, name, "sandbox_error", "tier", error=told, execution_id=execution_id)
+        except ConfigError as error:  # the caller hears it; the log must not hold a call without an end
+            told = {"type": "ConfigError", "message": error.message, "hint": error.hint}
+            ended = CallResult(call_id, name, "denied", "input-schema", error=told, execution_id=execution_id)
+            await host.record_end(ended, {})
+            raise
         finally:
             if network is not None:
                 await network.close()
         await host.record_end(result, {})
         return result
+
+    async def _started(
+        self, name: str, call_id: str, execution_id: str, principal: str | None, value: Any, runs: str
+    ) -> None:
+        """The row that a call begins with. Raises ConfigError for an input that no row could hold."""
+        from fumehood._report import bounded
+
+        try:
+            row = {"tool": name, "principal": principal, "input": bounded(value), "runs": runs}
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(f"the script's input is not JSON: {error}") from error
+        await self._host.log.record("CALL_STARTED", row, execution_id=execution_id, call_id=call_id)
 
     async def _run(
         self,
@@ -178,7 +206,8 @@ class Scripts:
             fetch=None if network is None else lambda call: _fetch(network, call),
             limits=limits,
             backend=backend,
-            session=None if session is None else f"{execution_id}\0{principal or ''}\0{session}",
+            # as JSON, where no name can hold what separates it from the next
+            session=None if session is None else json.dumps([execution_id, principal, session]),
         )
         return _as_call(result, call_id, execution_id, name, network)
 

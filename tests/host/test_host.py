@@ -12,6 +12,7 @@ import pytest
 
 from fumehood import Host, load_config
 from fumehood.agent._results import MEDIA_RESULT_KEY
+from fumehood.policies.errors import ConfigError
 
 pytestmark = pytest.mark.anyio
 
@@ -282,6 +283,51 @@ async def test_a_script_file_is_a_tool_like_any_other(scripts: Path) -> None:
     async with Host(load_config(scripts)) as host:
         result = await host.call("double", 21)
     assert (result.outcome, result.value, result.tool) == ("ok", 42, "double")
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        (lambda path: path.write_bytes(b"\xff"), "UnicodeDecodeError"),
+        (lambda path: path.unlink(), "FileNotFoundError"),
+    ],
+    ids=["no UTF-8", "gone"],
+)
+async def test_a_script_file_that_cannot_be_read_is_a_result(
+    scripts: Path, damage: Callable[[Path], object], error: str
+) -> None:
+    async with Host(load_config(scripts)) as host:
+        damage(scripts.parent / "tools" / "double.js")
+        result = await host.call("double", 21)
+        recorded = kinds(host, result.call_id)
+    assert (result.outcome, result.reason, (result.error or {})["type"]) == ("sandbox_error", "start", error)
+    assert recorded == ["CALL_STARTED", "CALL_ENDED"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"tools": ["none"]}, {"lang": "ruby"}, {"input": float("nan")}, {"input": b"x"}], ids=str
+)
+async def test_a_script_that_cannot_be_meant_is_an_error_and_no_open_call(
+    scripts: Path, wrong: dict[str, Any]
+) -> None:
+    async with Host(load_config(scripts)) as host:
+        with pytest.raises(ConfigError):
+            await host.eval("1", execution_id="e", **wrong)
+        found = [event.kind for event in host.log.events(execution_id="e")]
+    assert found in ([], ["CALL_STARTED", "CALL_ENDED"])
+
+
+async def test_a_session_is_of_one_execution_and_principal_whatever_their_names(scripts: Path) -> None:
+    async with Host(load_config(scripts)) as host:
+        await host.eval("var a = 1", execution_id="e", principal="p", session="q\0s")
+        others = [("e", "p\0q", "s"), ("e\0p", "q", "s"), ("e", None, "q\0s"), ("e", "", "q\0s")]
+        for execution, principal, session in others:
+            result = await host.eval(
+                "typeof a; ", execution_id=execution, principal=principal, session=session
+            )
+            assert result.value == "undefined", (execution, principal, session)
+        kept = await host.eval("a", execution_id="e", principal="p", session="q\0s")
+    assert kept.value == 1
 
 
 async def test_a_script_that_never_ends_is_stopped_and_the_next_one_runs(scripts: Path) -> None:

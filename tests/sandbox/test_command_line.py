@@ -91,3 +91,16 @@ def test_a_granted_tool_is_a_call_of_the_host(tmp_path: Path) -> None:
     assert [(c["tool"], c["outcome"]) for c in calls] == [("double-it", "ok")] * 2
     shown = fumehood(tmp_path, "log", "verify")
     assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--time", "100000"), "limits.wall_s is 100000.0; it must be 0 to 86400 seconds"),
+        (("--time", "nan"), "limits.wall_s is nan; it must be 0 to 86400 seconds"),
+        (("--memory", "0"), "limits.memory is 0; use None"),
+    ],
+)
+def test_a_limit_that_can_not_be_meant_is_named(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    done = fumehood(tmp_path, "eval", *words, "-", text="1")
+    assert (done.returncode, message in done.stderr, "--memory None" in done.stderr) == (2, True, False)

@@ -73,9 +73,13 @@ def eval_(
     language = lang or LANGUAGES.get(Path(file).suffix, "js")
     value = None if given is None else parse_json(given, "--input")
     try:
-        limits = Limits(wall_s=time_s, memory=None if memory is None else parse_size(memory))
+        size = None if memory is None else parse_size(memory)
     except ValueError as error:
         raise ConfigError(f"--memory {memory!r}: {error}", hint='as in "64 MiB"') from None
+    try:
+        limits = Limits(wall_s=time_s, memory=size)
+    except ValueError as error:
+        raise ConfigError(f"--time or --memory: {error}") from None
 
     async def work() -> CallResult:
         with progress(settings, "running the script"):
