@@ -142,7 +142,7 @@ def faults(seen: Posture, plan: Mapping[str, Any]) -> dict[str, str]:
     if plan["namespaces"]:
         wrong |= seen.view or {}
     for name, key in _LIMITS.items():
-        most = 0 if key is None else plan["limits"][key]
+        most = 1 if key is None else plan["limits"][key]  # a core of one byte is none: layers/limits.py
         hard = seen.limits.get(name)
         if most is not None and (hard is None or hard > most + (key == "cpu_s")):
             wrong["rlimits"] = f"{name} is {hard}, not {most}"

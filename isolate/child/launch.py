@@ -17,7 +17,7 @@ import sys
 from typing import Any, NoReturn
 
 from . import _uapi_proc, inits, zygote
-from .layers import mount, proc, user
+from .layers import limits, mount, proc, user
 
 _RECEIVE = 1 << 20
 
@@ -31,7 +31,9 @@ def main(fd: int) -> NoReturn:
         plan[key] = bytes.fromhex(plan[key])
     code = 1
     try:
-        _uapi_proc.last_capability()  # remembered for every child: none of them sees /proc/sys
+        # Remembered for every child: none of them sees /proc/sys.
+        _uapi_proc.last_capability()
+        limits.core_bytes()
         os.umask(0o022)
         if plan["namespaces"]:
             _enter_tool_namespaces(host, plan)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import resource
 from typing import Any
 
 from . import FULL, PARTIAL, Status
 
 _FIXED = {
-    resource.RLIMIT_CORE: 0,  # a core dump could carry a credential to a handler outside the cage
     resource.RLIMIT_MEMLOCK: 64 * 1024,
     resource.RLIMIT_MSGQUEUE: 0,
     resource.RLIMIT_NICE: 0,
@@ -24,6 +24,21 @@ _NAMES = {
 }
 
 
+@functools.cache
+def core_bytes() -> int:
+    """The limit under which no core dump is made: it could carry a credential out of the cage.
+
+    0, but 1 where core dumps go to a program: for that one 0 is no limit, and 1 means no dump (core(5),
+    fs/coredump.c). To be asked first where /proc/sys can be seen. A tool may still lower it to 0 and crash on
+    purpose: then the program of the host's choice sees that tool's memory, as it sees any process's.
+    """
+    try:
+        with open("/proc/sys/kernel/core_pattern", "rb") as file:
+            return 1 if file.read(1) == b"|" else 0
+    except OSError:
+        return 0
+
+
 def apply(limits: dict[str, Any]) -> Status:
     """Set every limit of the plan; one that is already lower stays as it is (root may not raise limits
     everywhere).
@@ -33,6 +48,7 @@ def apply(limits: dict[str, Any]) -> Status:
             wanted = int(limits[key])
             # One second more in the hard CPU limit: SIGXCPU first, SIGKILL for whoever ignores it.
             _lower(kind, wanted, wanted + 1 if key == "cpu_s" else wanted)
+    _lower(resource.RLIMIT_CORE, core_bytes(), core_bytes())
     for kind, value in _FIXED.items():
         _lower(kind, value, value)
     if not limits.get("processes_enforced", True):
