@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import select
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from fumehood.isolate import CallFrame, Ended, Limits, ToolSpec
+from fumehood.isolate import CallFrame, Ended, Isolator, Limits, ToolSpec
 from fumehood.isolate._child import MAX_ATTACHED
 from tests.isolate.attacks._model import Case
 from tests.isolate.runner import Harness, Services, record
@@ -250,6 +251,48 @@ async def bomb_beside_a_sibling(harness: Harness, module: str, case: Case) -> An
     # The case's own zygote and what it keeps ready are new and stay.
     gone = await settled(lambda: len(descendants()) <= before + 6, True)
     return {"bomb": ended.verdict.reason, "sibling": sibling, "gone": gone, "next": await next_call(harness)}
+
+
+_GROWING = """
+import os, threading, time
+def grow():
+    time.sleep(0.3)
+    kept = []
+    while len(kept) < 100:
+        kept.append(os.urandom(4 << 20))
+    time.sleep(600)
+threading.Thread(target=grow, daemon=True).start()
+def run(input, ctx):
+    return "done"
+"""
+
+
+async def grows_while_parked(harness: Harness, module: str, case: Case) -> Any:
+    tool = harness.world.folder / "hostile" / "growing.py"
+    tool.write_text(_GROWING, encoding="ascii")
+    limit = dict(case.cage.limits)["memory"]
+    spec = harness.spec(case, path=tool)
+    frame = CallFrame("growing", {}, {"PATH": "/usr/bin"})
+    async with Isolator(harness.isolator.tier, spares=1) as isolator:
+        first = await isolator.call(spec, frame, Services())
+        await settled(lambda: len(isolator.parked(spec.name)), 1)
+        (pid,) = isolator.parked(spec.name)
+
+        ended = os.pidfd_open(pid)
+
+        def held() -> str:
+            """Gone, or how large it is."""
+            if select.select([ended], [], [], 0)[0]:
+                return "gone"
+            pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+            return f"{pages * os.sysconf('SC_PAGE_SIZE') >> 20} MiB"
+
+        # It takes what it may, or is killed for it: a kill must come, because it asks for six times its limit.
+        waiting = await settled(held, "gone")
+        os.close(ended)
+        last = await isolator.call(spec, frame, Services())
+    small = waiting == "gone" or int(waiting.split()[0]) <= limit >> 20
+    return {"first": short(first), "waiting": "gone or small" if small else waiting, "next": short(last)}
 
 
 class WatchingServices(Services):

@@ -80,6 +80,11 @@ PROMISES: list[tuple[str, ...]] = [
         "invariant 1",
     ),
     (
+        "isolate:reuse-is-keyed",
+        "With `reuse`, a process serves calls of one tool, environment and principal, while it behaves.",
+        "D1, the abuse catalogue, section E",
+    ),
+    (
         "isolate:kernel-buffers-are-counted",
         "Bytes in the buffers of sockets count as a call's memory.",
         "the abuse catalogue, row 46",

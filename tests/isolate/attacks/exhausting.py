@@ -267,6 +267,23 @@ def caught(world: World) -> str:
     return answer(lambda: bytearray(1 << 31))
 
 
+@attack(
+    45,
+    "while-waiting-for-a-call",
+    caged={"first": "ok", "waiting": "gone or small", "next": "ok"},
+    no_control="a process that waits for a call is the host's own doing",
+    first="watcher",
+    cage=_SMALL,
+    only=("root", "user"),
+    heavy=True,
+    host="grows_while_parked",
+)
+def while_waiting_for_a_call(world: World) -> None:
+    """A module whose import leaves a thread behind, which takes memory while the process is parked. (The driver
+    writes the module.)
+    """
+
+
 # 46 ---------------------------------------------------------------------------------------------------------
 
 _OUTSIDE = Cage(limits=(("memory", 128 * MIB), ("timeout_s", 10.0), ("tmp", 16 * MIB)))

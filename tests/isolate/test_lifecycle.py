@@ -1,0 +1,169 @@
+"""A call from fork to gone: cancelled, its zygote killed, its process used again, and grants that lie in each other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fumehood.isolate import CallFrame, Isolator, Limits, ToolSpec
+from tests.isolate.drivers import running, settled, short
+from tests.isolate.runner import Services
+
+pytestmark = pytest.mark.anyio
+
+PATH = {"PATH": "/usr/bin:/bin"}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that a tool's user can pass through."""
+    with tempfile.TemporaryDirectory(prefix="lifecycle-", dir="/var/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def tool(folder: Path, text: str) -> Path:
+    path = folder / "tool.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+COUNTING = """
+import os, threading, time
+count = 0
+def run(input, ctx):
+    global count
+    count += 1
+    if input == "thread":
+        def talk():
+            time.sleep(0.05)
+            os.write(3, b"talking between calls")
+        threading.Thread(target=talk, daemon=True).start()
+    if input == "fail":
+        raise ValueError("x")
+    return count
+"""
+
+
+@pytest.mark.promise("isolate:nothing-outlives-a-call")
+@pytest.mark.requirement("R477")
+async def test_a_cancelled_call_takes_its_processes_with_it() -> None:
+    marker = f"31536000.{os.getpid()}1"
+    spec = ToolSpec("cancelled", "command", argv=("sh", "-c", f"sleep {marker} & sleep {marker}"), limits=Limits())
+    async with Isolator("namespaces", spares=0) as isolator:
+        call = asyncio.create_task(isolator.call(spec, CallFrame("c", None, PATH), Services()))
+        assert await settled(lambda: len(running(marker)) >= 2, True)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert await settled(lambda: running(marker), []) == []
+        ended = await isolator.call(ToolSpec("next", "command", argv=("true",)), CallFrame("n", None, PATH), Services())
+        assert short(ended) == "ok"
+
+
+@pytest.mark.promise("isolate:verdict-from-the-host")
+async def test_a_killed_zygote_ends_its_calls_with_a_verdict_and_the_next_call_has_another() -> None:
+    marker = f"31536000.{os.getpid()}2"
+    spec = ToolSpec("orphaned", "command", argv=("sleep", marker), limits=Limits())
+    async with Isolator("namespaces", spares=0) as isolator:
+        call = asyncio.create_task(isolator.call(spec, CallFrame("c", None, PATH), Services()))
+        assert await settled(lambda: bool(running(marker)), True)
+        (child,) = isolator._children
+        zygote = psutil.Process(child.pid).parent()
+        assert zygote is not None
+        zygote.send_signal(signal.SIGKILL)
+        assert short(await call) == "sandbox_error crashed"
+        quick = ToolSpec("orphaned", "command", argv=("true",), limits=Limits())
+        assert short(await isolator.call(quick, CallFrame("n", None, PATH), Services())) == "ok"
+
+
+@pytest.mark.promise("isolate:fresh-child")
+async def test_a_fresh_process_serves_every_call_unless_reuse_is_named(folder: Path) -> None:
+    spec = ToolSpec("fresh", "module", path=tool(folder, COUNTING), limits=Limits())
+    async with Isolator("namespaces", spares=1) as isolator:
+        ended = [await isolator.call(spec, CallFrame("c", None, PATH), Services()) for _ in range(3)]
+    assert [one.verdict.value for one in ended] == [1, 1, 1]
+
+
+@pytest.mark.promise("isolate:reuse-is-keyed")
+async def test_reuse_goes_by_tool_environment_and_principal(folder: Path) -> None:
+    spec = ToolSpec("reused", "module", path=tool(folder, COUNTING), limits=Limits(), reuse=True)
+    calls = [("a", "1"), ("a", "1"), ("b", "1"), ("a", "2"), ("a", "1"), ("b", "1")]
+    async with Isolator("namespaces", spares=1) as isolator:
+        values = []
+        for principal, secret in calls:
+            frame = CallFrame("c", None, PATH | {"SECRET": secret})
+            values.append((await isolator.call(spec, frame, Services(), principal=principal)).verdict.value)
+    assert values == [1, 2, 1, 1, 3, 2]
+
+
+@pytest.mark.promise("isolate:reuse-is-keyed")
+@pytest.mark.parametrize("way", ["fail", "thread"])
+async def test_a_process_that_failed_or_talks_between_calls_is_not_used_again(folder: Path, way: str) -> None:
+    spec = ToolSpec(f"reused-{way}", "module", path=tool(folder, COUNTING), limits=Limits(), reuse=True)
+    async with Isolator("namespaces", spares=0) as isolator:
+        first = await isolator.call(spec, CallFrame("c", way, PATH), Services())
+        if way == "thread":
+            (child,) = isolator._children
+            assert await settled(lambda: child.spoke, True)
+        second = await isolator.call(spec, CallFrame("c", None, PATH), Services())
+    assert short(first) == {"fail": "tool_error", "thread": "ok"}[way]
+    assert (short(second), second.verdict.value) == ("ok", 1)
+
+
+@pytest.mark.promise("isolate:the-view-is-what-was-granted")
+async def test_a_grant_inside_a_writable_one_cannot_be_led_elsewhere(folder: Path) -> None:
+    """Call 1 moves the folder above a read grant away and puts a link to the host's files there; call 2 reads."""
+    out, secret = folder / "out", folder / "private" / "data"
+    (out / "sub" / "data").mkdir(parents=True)
+    for path in (out, out / "sub", out / "sub" / "data"):
+        path.chmod(0o777)
+    secret.mkdir(parents=True)
+    (secret / "key").write_text("the host's own", encoding="ascii")
+    script = f"mv {out}/sub {out}/old && ln -s {folder}/private {out}/sub"
+    grants = {"read": (out / "sub" / "data",), "write": (out,)}
+    async with Isolator("namespaces", spares=0) as isolator:
+        mover = ToolSpec("mover", "command", argv=("sh", "-c", script), limits=Limits(), **grants)  # type: ignore[arg-type]
+        await isolator.call(mover, CallFrame("c", None, PATH), Services())
+        script = f"cat {out}/sub/data/key {secret}/key"
+        reader = ToolSpec("reader", "command", argv=("sh", "-c", script), limits=Limits(), **grants)  # type: ignore[arg-type]
+        try:
+            ended = await isolator.call(reader, CallFrame("c", None, PATH), Services())
+        except Exception as error:  # refused: as good
+            assert type(error).__name__ == "SandboxUnavailable"
+            return
+    assert b"the host's own" not in ended.stdout
+
+
+_PATTERN = Path("/proc/sys/kernel/core_pattern")
+
+
+@pytest.mark.soak
+@pytest.mark.promise("isolate:posture")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root says where core dumps go")
+async def test_a_crash_starts_no_program_of_the_host_that_takes_core_dumps(folder: Path) -> None:
+    """Attack 41 where core_pattern names a program, as on Ubuntu and Fedora. The control is a plain crash."""
+    witness, handler = folder / "handled", folder / "handler"
+    handler.write_text(f"#!/bin/sh\ncat > /dev/null\necho $1 >> {witness}\n", encoding="ascii")
+    handler.chmod(0o755)
+    before = _PATTERN.read_text(encoding="ascii")
+    _PATTERN.write_text(f"|{handler} %p", encoding="ascii")
+    try:
+        crash = ("python3", "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+        plain = await asyncio.create_subprocess_exec(*crash)
+        await plain.wait()
+        assert await settled(lambda: witness.exists() and witness.read_text(encoding="ascii").count("\n"), 1) == 1
+        async with Isolator("namespaces", spares=0) as isolator:
+            spec = ToolSpec("crashing", "command", argv=crash, limits=Limits())
+            ended = await isolator.call(spec, CallFrame("c", None, PATH), Services())
+        assert short(ended) == "sandbox_error crashed SIGSEGV"
+        assert witness.read_text(encoding="ascii").split() == [str(plain.pid)]
+    finally:
+        _PATTERN.write_text(before, encoding="ascii")
