@@ -94,7 +94,7 @@ class _Piece(str):
 
 
 def write_deep(value: object) -> str:
-    """A JSON value as one line of ASCII. Raises: TypeError for what JSON has no form for."""
+    """A JSON value as one line of ASCII. Raises: TypeError or ValueError for what JSON has no form for."""
     written: list[str] = []
     stack: list[object] = [value]
     while stack:
@@ -112,5 +112,5 @@ def write_deep(value: object) -> str:
                 stack += [inner, _Piece("," if at else "")]
             stack.append(_Piece("["))
         else:
-            written.append(json.dumps(item))
+            written.append(json.dumps(item, allow_nan=False))
     return "".join(written)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from fumehood.agent._canonical import clean_text
+from fumehood.agent._deep_json import write_deep
 from fumehood.agent._errors import MessageStructureError, UntrustedContentError
 from fumehood.agent._fence import fence
 from fumehood.agent._parts import FRAMEWORK_FIELDS, MAX_SAFE_INTEGER, Message
@@ -95,7 +96,10 @@ def fenced(value: object, path: str) -> str:
         text = inner["text"]
     else:
         try:
-            text = json.dumps(inner, ensure_ascii=False, allow_nan=False)
+            try:
+                text = json.dumps(inner, ensure_ascii=False, allow_nan=False)
+            except RecursionError:
+                text = write_deep(inner)  # how deep it is nested is the outside's choice, and it is only text
         except (ValueError, TypeError, RecursionError) as error:
             raise MessageStructureError(
                 path, f"the tainted value cannot be written as JSON text ({type(error).__name__})"

@@ -103,7 +103,11 @@ def tool_result(
             return answer(envelope(tool, {"error": fault}), True)
         budget.used += size
         return answer(parts, is_error)
-    return answer(envelope(tool, output), is_error)
+    try:
+        return answer(envelope(tool, output), is_error)
+    except MessageStructureError as error:
+        # What a tool returns may fail its own call, never the conversation.
+        return answer(envelope(tool, {"error": error.message}), True)
 
 
 def envelope(tool: str, value: object) -> MaybeTainted:

@@ -396,3 +396,28 @@ def test_what_a_resolver_gives_is_bytes_or_is_not_shown(given: Any, fits: bool) 
         with pytest.raises(UnresolvedContentError, match="gave a str, not bytes") as caught:
             asyncio.run(resolved())
         assert "PNG" not in str(caught.value)
+
+
+@pytest.mark.parametrize("depth", [2_000, 50_000])
+def test_a_deep_tainted_value_is_fenced_like_any_other(depth: int) -> None:
+    value: Json = FENCE_CLOSE
+    for _ in range(depth):
+        value = [value]
+    report = check_report(request(user(bad(value))))
+    said = report["request"]["messages"][0]["content"]
+    assert said.endswith("]\n</untrusted-input>") and said.count(FENCE_CLOSE) == 1
+    nan = [float("nan")]
+    for _ in range(depth):
+        nan = [nan]  # type: ignore[list-item]
+    assert refusal(request(user(bad(nan)))) == ("MessageStructureError", "messages[0].content")
+
+
+@pytest.mark.parametrize("depth", [0, 3_000])
+def test_a_result_that_no_json_can_hold_fails_its_call_and_not_the_conversation(depth: int) -> None:
+    from fumehood.agent._results import tool_result
+
+    value: Json = float("nan")
+    for _ in range(depth):
+        value = [value]
+    made = tool_result("c", "t", bad(value))
+    assert made.is_error is True and "cannot be written as JSON" in str(made.content)

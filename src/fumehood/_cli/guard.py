@@ -66,7 +66,7 @@ def render(ctx: click.Context, settings: Settings, provider: str, model: str | N
 def _print(ctx: click.Context, settings: Settings, report: dict[str, Any]) -> None:
     try:
         Output(settings).json(report)
-    except RecursionError:
+    except RecursionError:  # an honest request may be nested deeper than the built-in writer goes
         from fumehood.agent._deep_json import write_deep
 
         sys.stdout.write(write_deep(report) + "\n")
