@@ -155,10 +155,11 @@ def _py(schema: object, depth: int) -> str:
         return f"list[{_py(schema.get('items'), depth + 1)}]"
     if kind == "object" or "properties" in schema:
         properties, required = _properties(schema)
-        if not properties:
+        if not properties or depth > 0:
             return "dict[str, Any]"
+        # a text, since Python has no other type for it on one line, where a comment would hide what follows
         inner = ", ".join(f"{k!r}: {_py(v, depth + 1)}" for k, v in _ordered(properties, required))
-        return "dict[str, Any]  # {" + inner + "}" if depth == 0 else "dict[str, Any]"
+        return repr("{" + inner + "}")
     simple = {"string": "str", "number": "float", "integer": "int", "boolean": "bool", "null": "None"}
     return simple.get(kind, "Any") if isinstance(kind, str) else "Any"
 

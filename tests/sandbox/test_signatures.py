@@ -95,3 +95,13 @@ def test_a_description_can_not_end_its_comment() -> None:
     assert typescript({"a": evil}).count("*/") == 1
     assert ast.get_docstring(ast.parse(python_stubs({"a": evil})).body[0]) is not None  # type: ignore[arg-type]
     assert "\x1b" not in typescript({"a": evil}) and "\u202e" not in typescript({"a": evil})
+
+
+@pytest.mark.promise("sandbox:signatures-stay-text")
+def test_an_object_with_known_keys_inside_arguments_or_result_gives_python_that_parses() -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"enum": ["'", '"']}}}
+    schema = {"type": "object", "properties": {"filter": inner, "n": {"type": "integer"}}, "required": ["n"]}
+    stub = ast.parse(python_stubs({"t": ToolSignature("t", "", schema, inner)})).body[0]
+    assert isinstance(stub, ast.FunctionDef)
+    assert [a.arg for a in stub.args.kwonlyargs] == ["n", "filter"]
+    assert isinstance(stub.returns, ast.Constant) and "'a': str" in stub.returns.value
