@@ -55,6 +55,9 @@ def build_view(plan: dict[str, Any]) -> None:
         _make_place(_STAGE + target, is_dir, _STAGE)
         mnt.attach(fd, _STAGE + target)
     for path, text in plan["files"].items():
+        if not _is_ours(_STAGE + path, _STAGE):
+            # A grant shows the folder it belongs into: writing there would change the host's own file.
+            raise ViewError(f"{path} is made by the sandbox, and a grant covers its place; grant less")
         os.makedirs(os.path.dirname(_STAGE + path), exist_ok=True)
         with open(_STAGE + path, "w", encoding="utf-8") as file:
             file.write(text)
