@@ -8,7 +8,6 @@ followed, depth does not matter.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -39,4 +38,4 @@ class Scratch:
 
     def close(self) -> None:
         """Remove what is left."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        self.remove(self.root)

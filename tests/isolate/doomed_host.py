@@ -1,4 +1,4 @@
-"""A host with five busy calls, to be killed: `python -m tests.isolate.doomed_host TIER MARKER`.
+"""A host with busy calls, to be killed: `python -m tests.isolate.doomed_host TIER MARKER CALLS`.
 
 Everything the calls start has MARKER in its arguments. Prints the names of its control groups and folders
 once the calls run.
@@ -15,13 +15,14 @@ from fumehood.isolate import CallFrame, Isolator, Limits, ToolSpec
 from fumehood.isolate.tiers import Tier
 from tests.isolate.runner import Services
 
-BUSY = 5
 
-
-async def main(tier: Tier, marker: str) -> None:
+async def main(tier: Tier, marker: str, calls: int) -> None:
     """Run until killed."""
+    deep = "n=0; while [ $n -lt 1500 ]; do mkdir d && cd d; n=$((n+1)); done"
+    # Deeper than Python's own removal can go; on the tier without a view it is a folder of the host's.
+    deep = "n=0; while [ $n -lt 1100 ]; do mkdir d && cd d; n=$((n+1)); done; " if calls == 1 else ""
     script = (
-        f"(setsid sleep {marker} || sleep {marker}) & (sleep {marker} &) ; trap '' TERM INT HUP; "
+        f"{deep}(setsid sleep {marker} || sleep {marker}) & (sleep {marker} &) ; trap '' TERM INT HUP; "
         f"echo up; sleep {marker}"
     )
     async with Isolator(tier, spares=1) as isolator:
@@ -34,7 +35,7 @@ async def main(tier: Tier, marker: str) -> None:
                 spec, CallFrame(f"busy-{number}", None, {"PATH": "/usr/bin:/bin"}), Services()
             )
 
-        calls = [asyncio.create_task(call(number)) for number in range(BUSY)]
+        calls = [asyncio.create_task(call(number)) for number in range(calls)]
         sys.stdout.write("running\n")
         sys.stdout.flush()
         with contextlib.suppress(asyncio.CancelledError):
@@ -42,4 +43,4 @@ async def main(tier: Tier, marker: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2]))  # type: ignore[arg-type]
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))  # type: ignore[arg-type]

@@ -11,18 +11,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.isolate.doomed_host import BUSY
 from tests.isolate.drivers import running
 from tests.isolate.setups import ROOTLESS
 from tests.users import ROOT, as_user
 
+BUSY = 5
 PROMISED_S = 1.0
+REMOVED_S = 30.0  # a thousand folders in each other, on whatever disk this is
 START_S = 60.0
 
 
@@ -41,49 +42,70 @@ def _left_on_disk(pid: int) -> list[object]:
     return [*groups]
 
 
+@contextlib.contextmanager
+def doomed_host(person: str, tier: str, calls: int) -> Iterator[tuple[str, subprocess.Popen[bytes], Path]]:
+    """A running host with busy calls: (marker of its processes, itself, its folder for temporary files)."""
+    marker, folder = f"31536000.{os.getpid()}{time.monotonic_ns() % 10**9}", Path(tempfile.mkdtemp())
+    folder.chmod(0o1777)
+    argv = [sys.executable, "-m", "tests.isolate.doomed_host", tier, marker, str(calls)]
+    command = as_user(argv) if person == "user" else argv
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/tmp",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(folder),
+    }
+    host = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE)
+    try:
+        assert host.stdout is not None and host.stdout.readline() == b"running\n"
+        end = time.monotonic() + START_S
+        # The shell and its three sleeps.
+        while len([pid for pid in running(marker) if pid != host.pid]) < 4 * calls:
+            assert host.poll() is None and time.monotonic() < end, running(marker)
+            time.sleep(0.01)
+        yield marker, host, folder
+    finally:
+        host.kill()
+        host.wait()
+        if host.stdout is not None:
+            host.stdout.close()
+        for pid in running(marker):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.promise("isolate:gone-with-the-host")
 @pytest.mark.requirement("R477")
 @pytest.mark.parametrize("tier", ["namespaces", "landlock"])
 @pytest.mark.parametrize("person", ["user"] if ROOTLESS else ["root", "user"])
 def test_a_killed_host_takes_everything_with_it(person: str, tier: str) -> None:
-    marker, folder = f"31536000.{os.getpid()}{time.monotonic_ns() % 10**9}", Path(tempfile.mkdtemp())
-    folder.chmod(0o1777)
-    argv = [sys.executable, "-m", "tests.isolate.doomed_host", tier, marker]
-    command = as_user(argv) if person == "user" else argv
-    env = {"PATH": os.environ["PATH"], "HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder)}
-    host = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE)
-    try:
-        assert host.stdout is not None and host.stdout.readline() == b"running\n"
-        end = time.monotonic() + START_S
-        while (
-            len([pid for pid in running(marker) if pid != host.pid]) < 4 * BUSY
-        ):  # the shell and its three sleeps
-            assert host.poll() is None and time.monotonic() < end, running(marker)
-            time.sleep(0.01)
+    with doomed_host(person, tier, BUSY) as (marker, host, folder):
         tree = psutil.Process(host.pid).children(recursive=True)
         assert len(tree) >= 4 * BUSY
-    finally:
         host.kill()
         host.wait()
-        host.stdout.close() if host.stdout else None
 
-    def alive() -> list[object]:
-        found: list[object] = []
-        for process in tree:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found + list(running(marker))
+        def alive() -> list[object]:
+            found: list[object] = []
+            for process in tree:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+            return found + list(running(marker))
 
-    try:
         assert _within(PROMISED_S, alive) == []
         assert _within(PROMISED_S, lambda: _left_on_disk(host.pid)) == []
         assert _within(PROMISED_S, lambda: list(os.listdir(folder))) == []
         folder.rmdir()
-    finally:
-        for pid in running(marker):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.promise("isolate:gone-with-the-host")
+def test_folders_deeper_than_python_can_follow_go_with_a_killed_host() -> None:
+    with doomed_host("user" if ROOTLESS else "root", "landlock", 1) as (_, host, folder):
+        host.kill()
+        host.wait()
+        assert _within(REMOVED_S, lambda: list(os.listdir(folder))) == []
+        folder.rmdir()
 
 
 @pytest.mark.promise("isolate:gone-with-the-host")

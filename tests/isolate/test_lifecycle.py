@@ -1,4 +1,4 @@
-"""A call from fork to gone: cancelled, its zygote killed, its process used again, and grants that lie in each other."""
+"""A call from fork to gone: cancelled, its zygote killed, its process used again, its grants led astray."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def run(input, ctx):
 @pytest.mark.requirement("R477")
 async def test_a_cancelled_call_takes_its_processes_with_it() -> None:
     marker = f"31536000.{os.getpid()}1"
-    spec = ToolSpec("cancelled", "command", argv=("sh", "-c", f"sleep {marker} & sleep {marker}"), limits=Limits())
+    spec = ToolSpec(
+        "cancelled", "command", argv=("sh", "-c", f"sleep {marker} & sleep {marker}"), limits=Limits()
+    )
     async with Isolator("namespaces", spares=0) as isolator:
         call = asyncio.create_task(isolator.call(spec, CallFrame("c", None, PATH), Services()))
         assert await settled(lambda: len(running(marker)) >= 2, True)
@@ -64,7 +66,9 @@ async def test_a_cancelled_call_takes_its_processes_with_it() -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         assert await settled(lambda: running(marker), []) == []
-        ended = await isolator.call(ToolSpec("next", "command", argv=("true",)), CallFrame("n", None, PATH), Services())
+        ended = await isolator.call(
+            ToolSpec("next", "command", argv=("true",)), CallFrame("n", None, PATH), Services()
+        )
         assert short(ended) == "ok"
 
 
@@ -120,7 +124,9 @@ async def test_a_process_that_failed_or_talks_between_calls_is_not_used_again(fo
 
 @pytest.mark.promise("isolate:the-view-is-what-was-granted")
 async def test_a_grant_inside_a_writable_one_cannot_be_led_elsewhere(folder: Path) -> None:
-    """Call 1 moves the folder above a read grant away and puts a link to the host's files there; call 2 reads."""
+    """Call 1 moves the folder above a read grant away and puts a link to the host's files there; call 2
+    reads.
+    """
     out, secret = folder / "out", folder / "private" / "data"
     (out / "sub" / "data").mkdir(parents=True)
     for path in (out, out / "sub", out / "sub" / "data"):
@@ -128,12 +134,12 @@ async def test_a_grant_inside_a_writable_one_cannot_be_led_elsewhere(folder: Pat
     secret.mkdir(parents=True)
     (secret / "key").write_text("the host's own", encoding="ascii")
     script = f"mv {out}/sub {out}/old && ln -s {folder}/private {out}/sub"
-    grants = {"read": (out / "sub" / "data",), "write": (out,)}
+    read = (out / "sub" / "data",)
     async with Isolator("namespaces", spares=0) as isolator:
-        mover = ToolSpec("mover", "command", argv=("sh", "-c", script), limits=Limits(), **grants)  # type: ignore[arg-type]
+        mover = ToolSpec("mover", "command", argv=("sh", "-c", script), read=read, write=(out,))
         await isolator.call(mover, CallFrame("c", None, PATH), Services())
         script = f"cat {out}/sub/data/key {secret}/key"
-        reader = ToolSpec("reader", "command", argv=("sh", "-c", script), limits=Limits(), **grants)  # type: ignore[arg-type]
+        reader = ToolSpec("reader", "command", argv=("sh", "-c", script), read=read, write=(out,))
         try:
             ended = await isolator.call(reader, CallFrame("c", None, PATH), Services())
         except Exception as error:  # refused: as good
@@ -159,7 +165,10 @@ async def test_a_crash_starts_no_program_of_the_host_that_takes_core_dumps(folde
         crash = ("python3", "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
         plain = await asyncio.create_subprocess_exec(*crash)
         await plain.wait()
-        assert await settled(lambda: witness.exists() and witness.read_text(encoding="ascii").count("\n"), 1) == 1
+        assert (
+            await settled(lambda: witness.exists() and witness.read_text(encoding="ascii").count("\n"), 1)
+            == 1
+        )
         async with Isolator("namespaces", spares=0) as isolator:
             spec = ToolSpec("crashing", "command", argv=crash, limits=Limits())
             ended = await isolator.call(spec, CallFrame("c", None, PATH), Services())

@@ -140,7 +140,7 @@ class _IdentityMaps:
 
 
 def _is_ours(path: str, stage: str) -> bool:
-    """Whether what has to be made for `path` would be made on our own tmpfs, not in the host's tree."""
+    """Whether what has to be made for `path` is made on our own tmpfs, not in the host's tree."""
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return os.path.realpath(path) == path and os.lstat(path).st_dev == os.lstat(stage).st_dev
