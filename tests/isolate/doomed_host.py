@@ -18,7 +18,6 @@ from tests.isolate.runner import Services
 
 async def main(tier: Tier, marker: str, calls: int) -> None:
     """Run until killed."""
-    deep = "n=0; while [ $n -lt 1500 ]; do mkdir d && cd d; n=$((n+1)); done"
     # Deeper than Python's own removal can go; on the tier without a view it is a folder of the host's.
     deep = "n=0; while [ $n -lt 1100 ]; do mkdir d && cd d; n=$((n+1)); done; " if calls == 1 else ""
     script = (
@@ -35,11 +34,11 @@ async def main(tier: Tier, marker: str, calls: int) -> None:
                 spec, CallFrame(f"busy-{number}", None, {"PATH": "/usr/bin:/bin"}), Services()
             )
 
-        calls = [asyncio.create_task(call(number)) for number in range(calls)]
+        tasks = [asyncio.create_task(call(number)) for number in range(calls)]
         sys.stdout.write("running\n")
         sys.stdout.flush()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*calls)
+            await asyncio.gather(*tasks)
 
 
 if __name__ == "__main__":

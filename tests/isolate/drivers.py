@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fumehood.isolate import CallFrame, Ended, Isolator, Limits, ToolSpec
-from fumehood.isolate._child import MAX_ATTACHED
+from fumehood.isolate.child.frames import MAX_ATTACHED
 from tests.isolate.attacks._model import Case
 from tests.isolate.runner import Harness, Services, record
 
@@ -270,7 +270,7 @@ def run(input, ctx):
 async def grows_while_parked(harness: Harness, module: str, case: Case) -> Any:
     tool = harness.world.folder / "hostile" / "growing.py"
     tool.write_text(_GROWING, encoding="ascii")
-    limit = dict(case.cage.limits)["memory"]
+    limit = int(dict(case.cage.limits)["memory"])
     spec = harness.spec(case, path=tool)
     frame = CallFrame("growing", {}, {"PATH": "/usr/bin"})
     async with Isolator(harness.isolator.tier, spares=1) as isolator:
@@ -287,12 +287,46 @@ async def grows_while_parked(harness: Harness, module: str, case: Case) -> Any:
             pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
             return f"{pages * os.sysconf('SC_PAGE_SIZE') >> 20} MiB"
 
-        # It takes what it may, or is killed for it: a kill must come, because it asks for six times its limit.
+        # A kill must come, because it asks for six times its limit.
         waiting = await settled(held, "gone")
         os.close(ended)
         last = await isolator.call(spec, frame, Services())
     small = waiting == "gone" or int(waiting.split()[0]) <= limit >> 20
     return {"first": short(first), "waiting": "gone or small" if small else waiting, "next": short(last)}
+
+
+async def terminal_of_run(harness: Harness, module: str, case: Case) -> Any:
+    """A program that was given a terminal, as `fumehood run` does: it writes what it found there."""
+    import pty
+
+    script = (
+        "import ctypes, errno, fcntl, os, termios\n"
+        "def ask(request):\n"
+        "    libc = ctypes.CDLL(None, use_errno=True)\n"
+        "    if libc.ioctl(0, ctypes.c_ulong(request), ctypes.create_string_buffer(b'x')) == 0: return 'ok'\n"
+        "    return errno.errorcode[ctypes.get_errno()]\n"
+        "print(os.isatty(0), ask(0x5412), ask(0x100005412), ask(0x541C))\n"
+    )
+    ours, theirs = pty.openpty()
+    spec = ToolSpec(
+        "attacked-terminal", "command", argv=("python3", "-c", script), limits=Limits(timeout_s=10.0)
+    )
+    frame = CallFrame("terminal", None, {"PATH": "/usr/bin:/bin"})
+    try:
+        ended = await harness.isolator.call(spec, frame, Services(), streams=(theirs, theirs, theirs))
+        os.set_blocking(ours, False)
+        shown = os.read(ours, 4096).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    words = shown.split()[:4]
+    return {
+        "outcome": short(ended),
+        "terminal": words[0],
+        "TIOCSTI": words[1],
+        "high bits": words[2],
+        "TIOCLINUX": words[3],
+    }
 
 
 class WatchingServices(Services):

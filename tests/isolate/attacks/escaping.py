@@ -863,6 +863,27 @@ def terminal_injection(world: World) -> dict[str, str]:
     }
 
 
+@attack(
+    31,
+    "terminal-of-run",
+    caged={
+        "outcome": "ok",
+        "terminal": "True",
+        "TIOCSTI": "EPERM",
+        "high bits": "EPERM",
+        "TIOCLINUX": "EPERM",
+    },
+    no_control="`terminal-injection` injects into a terminal outside",
+    first="seccomp",
+    only=("root", "user", "root-without-namespaces", "user-without-namespaces"),
+    host="terminal_of_run",
+)
+def terminal_of_run(world: World) -> None:
+    """A program that was given the operator's own terminal must not type on it. (The driver runs it as a
+    command.)
+    """
+
+
 _DEVICES = (
     "/dev/kvm",
     "/dev/fuse",

@@ -279,8 +279,9 @@ def caught(world: World) -> str:
     host="grows_while_parked",
 )
 def while_waiting_for_a_call(world: World) -> None:
-    """A module whose import leaves a thread behind, which takes memory while the process is parked. (The driver
-    writes the module.)
+    """A module whose import leaves a thread behind, which takes memory while the process is parked.
+
+    (The driver writes the module.)
     """
 
 
