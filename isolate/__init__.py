@@ -7,7 +7,7 @@ from __future__ import annotations
 from fumehood.isolate._bpf import why_refused
 from fumehood.isolate._child import Streams
 from fumehood.isolate._outcome import Verdict
-from fumehood.isolate._running import Running
+from fumehood.isolate._running import Running, Signals
 from fumehood.isolate._session import Doors, Ended, Services
 from fumehood.isolate._spec import DEFAULT_PATH, CallFrame, Limits, Machine, ToolSpec, proxy_port
 from fumehood.isolate._strict_json import NotStrict
@@ -28,6 +28,7 @@ __all__ = [
     "NotStrict",
     "Running",
     "Services",
+    "Signals",
     "Streams",
     "Tier",
     "ToolSpec",

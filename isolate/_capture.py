@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 
 _READ = 65536
+_AT_ONCE = 17  # a pipe holds a megabyte at most; whoever fills it as fast as it is read cannot stop the host
 
 
 class Capture:
@@ -27,6 +28,11 @@ class Capture:
         self._ends: dict[str, asyncio.Future[None]] = {}
         self.kept = {"stdout": bytearray(), "stderr": bytearray()}
         self.cut = {"stdout": False, "stderr": False}
+
+    def go_on(self, earlier: Capture) -> int:
+        """Begin with what another capture of the same streams kept; how many bytes that is."""
+        self.kept, self.cut = earlier.kept, earlier.cut
+        return sum(map(len, self.kept.values()))
 
     def start(self) -> None:
         """Read from now on."""
@@ -54,8 +60,9 @@ class Capture:
     def take_what_is_there(self) -> None:
         """Read until nothing is left now: what was printed before a result was sent is in the pipes."""
         for name, fd in self._fds.items():
-            while not self._ends[name].done() and self._read(name, fd):
-                pass
+            for _ in range(_AT_ONCE):
+                if self._ends[name].done() or not self._read(name, fd):
+                    break
 
     async def to_the_end(self) -> None:
         """Read until every holder of the other ends is gone."""

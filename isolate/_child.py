@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fumehood.isolate import _bpf, _posture, _strict_json, tiers
+from fumehood.isolate._capture import Capture
 from fumehood.isolate._cgroups import Group, Groups
 from fumehood.isolate._figures import Figures
 from fumehood.isolate._notify import Listener
@@ -26,6 +27,7 @@ from fumehood.isolate.child.frames import (
     DATA,
     DATA_CHUNK,
     JSON,
+    MAX_ATTACHED,
     FrameError,
     FrameParser,
     FrameTooLong,
@@ -42,9 +44,8 @@ Streams = tuple[int | None, int | None, int | None]
 
 CAGE_S = 10.0  # putting on the layers takes a millisecond; a child that needs this long hangs
 GONE_S = 5.0  # after SIGKILL to the init of its namespace a tree is gone in milliseconds
+_LOUD_S = 0.1
 _SOCKET_BUFFER = 1 << 20
-MAX_ATTACHED = 32 << 20
-"""Bytes that may follow one message (a body to fetch with, content to store)."""
 
 
 class ProtocolError(Exception):
@@ -74,6 +75,7 @@ class Child:
         self.stdout: int | None = None
         self.stderr: int | None = None
         self.start_error: Message | None = None
+        self.printed: Capture | None = None
         self.used = False
         self._pidfds: list[int] = []
         self._exit: asyncio.Future[Exit] | None = None
@@ -225,14 +227,37 @@ class Child:
     def _refused(self, name: str) -> None:
         self.violations[name] = self.violations.get(name, 0) + 1
 
-    async def load(self, within_s: float) -> None:
-        """Let the child import the tool. `start_error` holds what went wrong with that, if anything did."""
+    async def load(self, within_s: float, keep: int) -> None:
+        """Let the child import the tool. `start_error` holds what went wrong with that, if anything did.
+
+        keep: bytes that an import may print and have kept, in `printed`.
+        """
         await self.send({"t": "go"})
-        async with asyncio.timeout(within_s):
-            message, _ = await self.receive()
+        # A pipe holds most of what imports print, and nobody reads it before the call; one that takes long
+        # may wait for room in it.
+        reading = asyncio.get_running_loop().call_later(_LOUD_S, self._read_prints, keep)
+        try:
+            async with asyncio.timeout(within_s):
+                message, _ = await self.receive()
+        finally:
+            reading.cancel()
+            if self.printed is not None:
+                self.printed.stop()
         if message["t"] != "ready":
             raise ProtocolError(f"the child sent {message['t']!r} before it was ready")
         self.start_error = message.get("error")
+
+    def _read_prints(self, keep: int) -> None:
+        room = keep
+
+        def count(size: int) -> int:
+            nonlocal room
+            kept = min(size, room)
+            room -= kept
+            return kept
+
+        self.printed = Capture(self.stdout, self.stderr, count)
+        self.printed.start()
 
     @property
     def alive(self) -> bool:

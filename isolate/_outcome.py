@@ -86,14 +86,17 @@ def judge(seen: Seen, *, kind: str, cpu_s: float, processes: int) -> Verdict:
 def _crashed(exit_: Exit | None) -> Verdict:
     if exit_ is None:
         return Verdict("sandbox_error", "crashed", "the tool's zygote ended during the call")
+    told = f"the tool's process {how_ended(exit_)}"
     if exit_.code < 0:
-        name = _signal_name(-exit_.code)
-        return Verdict("sandbox_error", "crashed", f"the tool's process was ended by {name}", signal=name)
-    return Verdict(
-        "sandbox_error",
-        "crashed",
-        f"the tool's process ended with code {exit_.code} before it returned a result",
-    )
+        return Verdict("sandbox_error", "crashed", told, signal=_signal_name(-exit_.code))
+    return Verdict("sandbox_error", "crashed", f"{told} before it returned a result")
+
+
+def how_ended(exit_: Exit) -> str:
+    """How a process ended, in words that follow its name."""
+    if exit_.code < 0:
+        return f"was ended by {_signal_name(-exit_.code)}"
+    return f"ended with code {exit_.code}"
 
 
 def _killed_for_cpu(exit_: Exit, cpu_s: float) -> bool:

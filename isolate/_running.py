@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 from collections.abc import Awaitable, Callable, Mapping
 
 from fumehood.isolate._child import Child
+
+
+class Signals:
+    """Passes signals on to the process of one call, for a caller that stands in its place. child: set
+    while it runs.
+    """
+
+    child: Child | None = None
+    _GROUP = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGWINCH})
+    """What a terminal sends to every process in front, and not to one."""
+
+    def send(self, number: int) -> bool:
+        """Send it; False when there is no process to take it."""
+        child = self.child
+        if child is None or not child.used or not child.alive:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if number in self._GROUP else os.kill)(child.pid, number)
+        return True
 
 
 class Running:

@@ -22,6 +22,7 @@ from fumehood.isolate._capture import Capture
 from fumehood.isolate._child import Child, Message, OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import Seen, Verdict, judge
 from fumehood.isolate._spec import CallFrame, ToolSpec
+from fumehood.isolate.child.frames import MAX_KIND
 
 _EVER = 1e8  # seconds; the event loop takes no longer wait
 _REQUESTS_AT_ONCE = 64
@@ -31,6 +32,7 @@ fill the host.
 """
 _OBJECTS_PER_BYTE = 32  # the most that a byte of JSON becomes as Python objects
 _FRAME_SLACK = 4096
+_RESULT = len('{"t":"result","value":}')  # the frame around a value, which is not the tool's output
 _LINE = 64  # what a log line counts beside its text: a tool cannot fill the log with empty ones
 _CLOSED_S = 1.0  # a process that ends takes its socket with it; one that outlives it so long has closed it
 
@@ -93,6 +95,20 @@ class Ended:
     violations: Mapping[str, int]
 
 
+class DidNotLoad(Exception):
+    """The child's cage stands, and the tool did not come up in it: (reason, text)."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason, self.text = reason, text
+
+
+def not_started(error: DidNotLoad, wall: float) -> Ended:
+    """The record of a call whose tool did not come up."""
+    verdict = Verdict("sandbox_error", error.reason, error.text)
+    return Ended(verdict, b"", b"", False, False, (), wall, None, None, None, {}, {})
+
+
 class Session:
     """Serves one child for one call."""
 
@@ -102,7 +118,8 @@ class Session:
         self._events: list[tuple[str, Any]] = []
         self._capture = Capture(child.stdout, child.stderr, self._room_for)
         self._figures: tuple[float, int] | None = None
-        self._used = 0
+        self._used = 0 if child.printed is None else self._capture.go_on(child.printed)
+        child.printed = None
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._requests: set[asyncio.Task[None]] = set()
         self._held = 0
@@ -226,6 +243,10 @@ class Session:
             if (kind == "exec-failed") != (self._spec.kind == "command"):
                 raise ProtocolError(f"a message of the type {kind!r} from a {self._spec.kind} tool")
             await self._finish_requests()
+            if kind == "result":
+                self._capture.take_what_is_there()  # printed before the result, counted before it
+                if not self._count(max(0, self._child.message_bytes - _RESULT)):
+                    return
             self._seen.said = message
         elif kind == "emit":
             await self._event(message)
@@ -248,7 +269,7 @@ class Session:
 
     async def _event(self, message: Message) -> None:
         kind = message.get("kind")
-        if not isinstance(kind, str) or not 0 < len(kind) <= 200:
+        if not isinstance(kind, str) or not 0 < len(kind) <= MAX_KIND:
             raise ProtocolError("an event whose kind is no short text")
         if len(self._events) >= self._spec.limits.events:
             self._limit_hit("events")

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from typing import Any
 
 from fumehood.isolate._spec import ToolSpec
 from fumehood.policies.errors import SandboxUnavailable
 
 
+class NoToolFile(Exception):
+    """The module's file cannot be used as one; the text says why."""
+
+
 def stamp_of(spec: ToolSpec) -> tuple[Any, ...]:
     """What changes when the tool's file, or another Python file of its folder, changes: parked children hold
-    the old code.
+    the old code. Raises NoToolFile.
     """
     if spec.path is None:
         return ()
     found = []
     try:
-        spec.path.stat()
+        if not stat.S_ISREG(spec.path.stat().st_mode):
+            raise NoToolFile(f"the file of `module` is no regular file: {spec.path}")
         with os.scandir(spec.path.parent) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
-                    state = entry.stat()
-                    found.append((entry.name, state.st_mtime_ns, state.st_size, state.st_ino))
+                    # A link to nothing, such as an editor's lock, or a file that is just being replaced.
+                    with contextlib.suppress(OSError):
+                        state = entry.stat()
+                        # The time of change as well: a copy can keep the time of modification, and a mode
+                        # decides too.
+                        times = state.st_mtime_ns, state.st_ctime_ns
+                        found.append((entry.name, *times, state.st_size, state.st_ino))
     except OSError as error:
-        raise SandboxUnavailable(
-            f"tool {spec.name!r}: {spec.path}: {error.strerror}", hint="the file of `module` must exist"
-        ) from error
+        raise NoToolFile(f"the file of `module` cannot be read: {spec.path}: {error.strerror}") from error
     return tuple(sorted(found))
 
 
@@ -52,6 +62,10 @@ def speaks_of_asyncio(spec: ToolSpec) -> bool:
     """Whether the zygote should load asyncio for the children: a guess from the source, about speed only."""
     if spec.path is None:
         return False
-    with spec.path.open("rb") as file:
-        source = file.read(1 << 20)
+    try:
+        # The tool may be able to put a fifo there: that must not stop the host.
+        with open(os.open(spec.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            source = file.read(1 << 20)
+    except OSError:
+        return False
     return any(word in source for word in (b"async", b"httpx", b"anyio", b"aiohttp"))

@@ -117,13 +117,14 @@ class ZygoteHandle:
         assert self._control is not None
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        self._forked[number], self._exits[number] = loop.create_future(), loop.create_future()
-        exit_ = self._exits[number]
+        forked: asyncio.Future[list[int]] = loop.create_future()
+        exit_: asyncio.Future[Exit] = loop.create_future()
+        self._forked[number], self._exits[number] = forked, exit_
         try:
             _send_with_fds(self._control, json.dumps({"t": "fork", "n": number, "tmp": tmp}).encode(), fds)
         except OSError as error:
             self._fail(f"the zygote does not take requests: {error}")
-        return number, await self._forked[number], exit_
+        return number, await forked, exit_
 
     async def _read(self) -> None:
         while True:

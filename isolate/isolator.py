@@ -22,12 +22,12 @@ from fumehood.isolate import _bpf, _watch
 from fumehood.isolate._cgroups import Groups
 from fumehood.isolate._child import Child, OutputTooLong, ProtocolError, Streams
 from fumehood.isolate._janitor import Janitor
-from fumehood.isolate._outcome import Verdict
+from fumehood.isolate._outcome import how_ended
 from fumehood.isolate._plan import Filters, build_plan
-from fumehood.isolate._running import Running
+from fumehood.isolate._running import Running, Signals
 from fumehood.isolate._scratch import Scratch
-from fumehood.isolate._session import Ended, Services, Session
-from fumehood.isolate._source import refuse_unreachable, speaks_of_asyncio, stamp_of
+from fumehood.isolate._session import DidNotLoad, Ended, Services, Session, not_started
+from fumehood.isolate._source import NoToolFile, refuse_unreachable, speaks_of_asyncio, stamp_of
 from fumehood.isolate._spec import CallFrame, Machine, ToolSpec
 from fumehood.isolate._zygote import ZygoteGone, ZygoteHandle
 from fumehood.isolate.tiers import Tier
@@ -47,6 +47,7 @@ REFILL_PAUSE_S = 0.004
 """Between a call's end and the fork of the next spare. What the caller does next, the log's row that ends his
 call, would else share the cores and the interpreter with it. Whoever needs a child meanwhile forks his own.
 """
+_ENDED_S = 1.0  # between the end of a child's socket and the news of its end
 RENEW_S = 3600.0  # a zygote's address layout and hash seed are every child's: start them afresh now and then
 IDLE_S = 900.0  # a tool nobody calls keeps no zygote for ever
 
@@ -127,33 +128,32 @@ class Isolator:
         *,
         streams: Streams | None = None,
         principal: str | None = None,
+        signals: Signals | None = None,
     ) -> Ended:
         """Run one call of one tool in a fresh child; with `spec.reuse`, in a process that served this
         principal and environment before.
 
-        Raises SandboxUnavailable when no cage can be built. Everything the tool can do wrong is in the
-        result's verdict instead.
+        signals: passes signals on to the process while it runs. Raises SandboxUnavailable when no cage can be
+        built. Everything the tool can do wrong is in the result's verdict instead.
         """
-        cage = await self._cage(spec)
-        cage.running += 1
-        cage.demand = max(cage.demand * 0.95, float(cage.running))
-        cage.used = time.monotonic()
         key: _Key = (principal, tuple(sorted(frame.env.items())))
-        child: Child | None = None
         keep = False
         started = time.perf_counter()
         try:
-            try:
-                child = self._parked(cage, key) if streams is None else None
-                child = child or await self._on_demand(cage, streams)
-            except _DidNotLoad as error:
-                return _not_started(error, time.perf_counter() - started)
+            cage, child = await self._ready(spec, key, streams)
+        except DidNotLoad as error:
+            return not_started(error, time.perf_counter() - started)
+        try:
+            if signals is not None:
+                signals.child = child
             ended = await Session(child, spec, frame, services).run()
             keep = spec.reuse and streams is None and ended.verdict.outcome == "ok" and child.quiet
             return ended
         finally:
+            if signals is not None:
+                signals.child = None
             cage.running -= 1
-            if child is not None and not (keep and self._keep(cage, key, child)):
+            if not (keep and self._keep(cage, key, child)):
                 self._later(self._discard(child))
             self._after_call(cage)
 
@@ -163,16 +163,10 @@ class Isolator:
         streams: the caller holds their other ends. Raises SandboxUnavailable when no cage can be built or the
         program cannot be started.
         """
-        cage = await self._cage(spec)
-        cage.running += 1
         try:
-            child = await self._on_demand(cage, streams)
-        except _DidNotLoad as error:
-            cage.running -= 1
+            cage, child = await self._ready(spec, None, streams)
+        except DidNotLoad as error:
             raise SandboxUnavailable(f"{spec.argv[0]} did not start: {error.text}") from None
-        except BaseException:
-            cage.running -= 1
-            raise
         await child.begin(spec, frame)
         return Running(child, lambda: self._finished(cage, child))
 
@@ -204,6 +198,33 @@ class Isolator:
             self._later(self._discard(present))
         cage.kept[key] = child
         return True
+
+    async def _ready(self, spec: ToolSpec, key: _Key | None, streams: Streams | None) -> tuple[_Cage, Child]:
+        """A child that is loaded, and its cage, which counts it as running from now on.
+
+        Whoever kills a zygote costs the calls that ran; one that had not begun goes to the next zygote.
+        """
+        for last in (False, True):
+            try:
+                cage = await self._cage(spec)
+            except NoToolFile as error:
+                raise DidNotLoad("start", str(error)) from None
+            cage.running += 1
+            cage.demand = max(cage.demand * 0.95, float(cage.running))
+            cage.used = time.monotonic()
+            try:
+                child = self._parked(cage, key) if key is not None and streams is None else None
+                return cage, child or await self._on_demand(cage, streams)
+            except BaseException as error:
+                cage.running -= 1
+                self._after_call(cage)
+                if isinstance(error, OSError):  # no descriptor, no memory, no process for the host itself
+                    raise SandboxUnavailable(f"a process cannot be started: {error}") from error
+                if not isinstance(error, ZygoteGone):
+                    raise
+                if last:
+                    raise DidNotLoad("start", f"the tool's zygote ended: {error}") from None
+        raise AssertionError("the last round returns or raises")
 
     async def _on_demand(self, cage: _Cage, streams: Streams | None) -> Child:
         cage.waiting += 1
@@ -305,7 +326,7 @@ class Isolator:
         ):
             try:
                 child = await self._fresh(cage, None)
-            except (_DidNotLoad, SandboxUnavailable, ZygoteGone) as error:
+            except (DidNotLoad, SandboxUnavailable, ZygoteGone) as error:
                 logger.warning("no spare for tool %s: %s", cage.spec.name, error)
                 return
             cage.spares.append(child)
@@ -336,20 +357,31 @@ class Isolator:
             try:
                 await child.fork(streams, self._groups, spec.limits, stdin_pipe=spec.kind == "command")
                 await child.enter_cage()
-                await child.load(spec.limits.start_s)
+                await child.load(spec.limits.start_s, spec.limits.output)
             except TimeoutError:
-                raise _DidNotLoad(
+                raise DidNotLoad(
                     "start", f"the tool's import did not end within {spec.limits.start_s:g} s"
                 ) from None
-            except (EOFError, OutputTooLong, ProtocolError, ZygoteGone) as error:
-                told = str(error) or child.complaint() or "no reason given"
-                raise _DidNotLoad(
+            except (EOFError, OutputTooLong, ProtocolError) as error:
+                told = str(error) or child.complaint() or await self._how_it_ended(child)
+                raise DidNotLoad(
                     "start", f"the tool's process ended while it was being started: {told}"
                 ) from None
         except BaseException:
             await asyncio.shield(self._discard(child))
             raise
         return child
+
+    async def _how_it_ended(self, child: Child) -> str:
+        """The end of a child that went away while it was started. Raises ZygoteGone when its zygote did."""
+        try:
+            async with asyncio.timeout(_ENDED_S):
+                exit_ = await child.ended()
+        except TimeoutError:
+            return "it closed its call socket"
+        if exit_ is None:
+            raise ZygoteGone("killed from outside, or out of memory")
+        return how_ended(exit_)
 
     async def _discard(self, child: Child) -> None:
         await child.close()
@@ -380,19 +412,6 @@ def _filters(variant: _bpf.Variant, *, no_detach: bool, uncounted: bool) -> Filt
         for notify in (False, True)
     )
     return Filters(plain, notify)
-
-
-class _DidNotLoad(Exception):
-    """The child's cage stands, and the tool did not come up in it: (reason, text)."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason, self.text = reason, text
-
-
-def _not_started(error: _DidNotLoad, wall: float) -> Ended:
-    verdict = Verdict("sandbox_error", error.reason, error.text)
-    return Ended(verdict, b"", b"", False, False, (), wall, None, None, None, {}, {})
 
 
 def layer_table(layers: Mapping[str, tuple[str, str]]) -> dict[str, str]:

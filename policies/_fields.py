@@ -97,13 +97,22 @@ def _existing(value: object, info: ValidationInfo) -> Path:
             )
     except OSError as error:
         raise ValueError(f"{path} cannot be looked at: {error.strerror}") from None
+    if (fault := never_granted(path)) is not None:
+        raise ValueError(fault)
+    return path
+
+
+def never_granted(path: Path) -> str | None:
+    """Why this path is never passed into a sandbox, if it is not; what lies below it may still be."""
     real = path.resolve()
     for root in ("/proc", "/sys", "/dev"):
         if real == Path(root) or Path(root) in real.parents:
-            raise ValueError(f"nothing below {root} is passed in; the sandbox brings its own")
+            return f"nothing below {root} is passed in; the sandbox brings its own"
     if real == Path("/"):
-        raise ValueError("names the whole file system; name the folders that the tool needs")
-    return path
+        return "names the whole file system; name the folders that the tool needs"
+    if real in (Path("/tmp"), Path("/etc")):
+        return f"the sandbox brings its own {real}; name what the tool needs below it"
+    return None
 
 
 def _meant(path: Path, written: str, base: Path) -> str:

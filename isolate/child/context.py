@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .channel import Channel, HostGone, Message
+from .frames import MAX_ATTACHED, MAX_KIND
 
 if TYPE_CHECKING:
     import asyncio
@@ -76,7 +77,7 @@ def fetch_request(
         body = json.dumps(json_body)
         if not any(str(name).lower() == "content-type" for name, _ in pairs):
             pairs.append(("content-type", "application/json"))
-    data = body.encode() if isinstance(body, str) else body or b""
+    data = _bounded("ctx.fetch", body.encode() if isinstance(body, str) else body or b"")
     return {
         "t": "fetch",
         "url": str(url),
@@ -104,7 +105,13 @@ def put_address(answer: Message) -> Message:
 def as_bytes(data: Any) -> bytes:
     if isinstance(data, str):
         raise TypeError("ctx.put takes bytes; encode the text first")
-    return bytes(data)
+    return _bounded("ctx.put", bytes(data))
+
+
+def _bounded(method: str, data: bytes) -> bytes:
+    if len(data) > MAX_ATTACHED:
+        raise ValueError(f"{method} takes {MAX_ATTACHED} bytes at most, and these are {len(data)}")
+    return data
 
 
 class _Context:
@@ -118,7 +125,10 @@ class _Context:
 
     def emit(self, kind: str, data: Any = None) -> None:
         """Forward an event to the host: in order, and before the result. `data` is any JSON value."""
-        self._channel.send({"t": "emit", "kind": str(kind), "data": data})
+        kind = str(kind)
+        if not 0 < len(kind) <= MAX_KIND:
+            raise ValueError(f"ctx.emit: a kind has 1 to {MAX_KIND} characters, and this one {len(kind)}")
+        self._channel.send({"t": "emit", "kind": kind, "data": data})
 
     def log(self, text: str) -> None:
         """A line for the operator's log."""

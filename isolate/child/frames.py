@@ -13,6 +13,10 @@ import struct
 HEADER = struct.Struct(">IB")
 JSON, DATA = ord("J"), ord("D")
 DATA_CHUNK = 256 * 1024
+MAX_ATTACHED = 32 << 20
+"""Bytes that may follow one message (a body to fetch with, content to store)."""
+MAX_KIND = 200
+"""Characters of an event's kind."""
 # A frame that carries no result: requests, events, answers. Results have the call's own `output` cap.
 SMALL_FRAME = 1 << 20
 

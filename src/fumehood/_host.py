@@ -21,11 +21,12 @@ from fumehood._report import bounded, declared, end_row, new_id, result_of, unav
 from fumehood._result import CallResult
 from fumehood._scripts import Scripts
 from fumehood._services import CallServices
-from fumehood._toolspec import call_environment, door_ports, egress_policy, tool_spec
+from fumehood._toolspec import call_environment, door_ports, egress_policy, tool_spec, working_folder
 from fumehood.isolate import (
     CallFrame,
     Isolator,
     Limits,
+    Signals,
     Streams,
     Tier,
     ToolSpec,
@@ -193,6 +194,7 @@ class Host:
         limits: Limits | None = None,
         stdin: Any = None,
         streams: Streams | None = None,
+        signals: Signals | None = None,
         execution_id: str | None = None,
         principal: str | None = None,
     ) -> CallResult:
@@ -201,11 +203,12 @@ class Host:
 
         allow, deny: egress rules in the forms of the configuration. secret_names: the names in `env` whose
         values no log may hold. limits: default RUN_LIMITS. streams: descriptors for standard input, output
-        and error; None for a pipe whose content the result holds. Raises ConfigError for a path that is not
-        there or a rule that cannot be read.
+        and error; None for a pipe whose content the result holds. signals: passes signals on to the program
+        while it runs. Raises ConfigError for a path that is not there or a rule that cannot be read.
         """
         from fumehood.broker import EgressPolicy
         from fumehood.isolate import DEFAULT_PATH
+        from fumehood.policies._fields import never_granted
         from fumehood.policies.rules import EgressRule, parse_rule
 
         if not argv or not argv[0]:
@@ -216,20 +219,27 @@ class Host:
         for path in (*read, *write):
             if not Path(path).exists():
                 raise ConfigError(f"{path}: no such file or folder to grant", hint="name a path that exists")
+            if (fault := never_granted(Path(path))) is not None:
+                raise ConfigError(f"{path}: {fault}")
         writable = [Path(path) for path in write]
-        cwd = Path.cwd()
-        granted = any(cwd.resolve().is_relative_to(Path(path).resolve()) for path in (*read, *write))
+        cwd = working_folder()
+        granted = cwd is not None and any(
+            cwd.is_relative_to(Path(path).resolve()) for path in (*read, *write)
+        )
+        program = argv[0]
+        if "/" in program and cwd is not None and not granted:  # meant from here, where it will not stand
+            program = str(cwd / program)
         spec = ToolSpec(
             name="run",
             kind="command",
-            argv=tuple(argv),
+            argv=(program, *argv[1:]),
             read=tuple(Path(path) for path in read),
             write=tuple(writable),
             exec_writes=True,
             limits=limits or RUN_LIMITS,
             doors=door_ports(rules) if self.has_doors else None,
             masks=self.config.never_visible,
-            cwd=str(cwd.resolve()) if granted else "/tmp",
+            cwd=str(cwd) if granted else "/tmp",
         )
         policy = EgressPolicy(
             allow=rules,
@@ -250,6 +260,7 @@ class Host:
             finish=lambda result, network: result,
             secrets={name: frame.env[name] for name in secret_names},
             streams=streams,
+            signals=signals,
         )
 
     async def eval(
@@ -328,6 +339,7 @@ class Host:
         finish: Callable[[CallResult, BrokerCall], CallResult],
         secrets: Mapping[str, str],
         streams: Streams | None = None,
+        signals: Signals | None = None,
     ) -> CallResult:
         call_id = frame.call_id
         if self._waiting >= self.config.host.queue_limit and self._slots.locked():
@@ -365,7 +377,7 @@ class Host:
             try:
                 try:
                     ended = await self._isolator.call(
-                        spec, frame, services, streams=streams, principal=principal
+                        spec, frame, services, streams=streams, principal=principal, signals=signals
                     )
                     result = result_of(
                         frame,

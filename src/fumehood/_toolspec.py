@@ -127,3 +127,11 @@ def scrubbed(value: object, secrets: Mapping[str, str]) -> object:
     if isinstance(value, dict):
         return {str(scrubbed(key, secrets)): scrubbed(item, secrets) for key, item in value.items()}
     return value
+
+
+def working_folder() -> Path | None:
+    """The real path of the current folder; None when it is there no more."""
+    try:
+        return Path.cwd().resolve()
+    except FileNotFoundError:
+        return None

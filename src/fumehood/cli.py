@@ -62,7 +62,7 @@ def _dispatch(words: list[str], settings: object) -> int:
 
 
 def _occupy_standard_descriptors() -> None:
-    """Open /dev/null at 0, 1 and 2 where the caller closed them.
+    """Open /dev/null at 0, 1 and 2 where the caller closed them, and give the interpreter its streams.
 
     Else the event log could come to lie at descriptor 0, and `run` would hand it to the command as its
     standard input.
@@ -72,6 +72,8 @@ def _occupy_standard_descriptors() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+            stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, ("stdin", "stdout", "stderr")[number], stream)
 
 
 if __name__ == "__main__":

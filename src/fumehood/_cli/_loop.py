@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from fumehood._cli._settings import Settings
@@ -20,25 +20,40 @@ PROGRESS_AFTER_S = 2.0
 """A call that is quicker than this shows nothing: a spinner that flashes is noise."""
 
 
-def run_async(work: Coroutine[Any, Any, T]) -> T:
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PASSED = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+GRACE_S = 5.0
+"""What a program that was told to end has for it."""
+
+
+def run_async(work: Coroutine[Any, Any, T], take: Callable[[int], bool] | None = None) -> T:
     """The coroutine's result. Raises SystemExit(128 + signal) after a signal, once everything is
     cleaned up.
+
+    take: is offered every signal first, True when it went where it belongs. A program that was told to end so
+    and is deaf to it ends with us, GRACE_S later or with the second signal of the kind.
     """
     caught: list[int] = []
+    taken: set[int] = set()
 
     async def inner() -> T:
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(work)
 
         def stop(number: int) -> None:
-            if caught:  # the second time: no more patience
+            if take is not None and not caught and number not in taken and take(number):
+                if number in _ENDING:
+                    taken.add(number)
+                    loop.call_later(GRACE_S, stop, number)
+                return
+            if caught or number in _PASSED:  # the second time: no more patience
                 signal.signal(number, signal.SIG_DFL)
                 signal.raise_signal(number)
             caught.append(number)
             task.cancel()
 
         with contextlib.ExitStack() as stack:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in _ENDING if take is None else (*_ENDING, *_PASSED):
                 if signal.getsignal(number) is signal.SIG_IGN:
                     continue  # nohup, or a shell's background job: the caller wants it ignored
                 loop.add_signal_handler(number, stop, number)

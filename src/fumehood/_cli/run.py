@@ -26,7 +26,7 @@ from fumehood.policies.errors import ConfigError
 
 if TYPE_CHECKING:
     from fumehood import CallResult
-    from fumehood.isolate import Limits
+    from fumehood.isolate import Limits, Signals
     from fumehood.policies.config import Config, ToolConfig
 
 CODE_NOT_RUN = 2
@@ -102,6 +102,9 @@ def run(
 ) -> None:
     """Run CMD in a sandbox with stdin, stdout and stderr passed through.
 
+    Signals go on to CMD. One that SIGINT, SIGTERM or SIGHUP does not end is killed 5 s later, or by the
+    second of its kind, with everything it started.
+
     It sees the system read-only, a private /tmp, what --read and --write name, and the variables of --env
     beside PATH. No network but what --allow names. The current folder stays the working folder when it lies
     in a granted path; else it is /tmp.
@@ -114,7 +117,11 @@ def run(
     grants.limits = _limits(grants.limits, time_s, memory)
     if settings.format == "json":
         grants.limits = replace(grants.limits, output=min(grants.limits.output, CAPTURED))
-    result = run_async(_run(config, command, grants, passed=settings.format == "text"))
+    from fumehood.isolate import Signals
+
+    signals = Signals()
+    work = _run(config, command, grants, signals, passed=settings.format == "text")
+    result = run_async(work, signals.send)
     if settings.format == "json":
         Output(settings).json(result.to_json())
     elif result.outcome not in ("ok", "tool_error") and not _ended_by_itself(result):
@@ -125,7 +132,9 @@ def run(
     ctx.exit(exit_code(result))
 
 
-async def _run(config: Config, command: Sequence[str], grants: _Grants, *, passed: bool) -> CallResult:
+async def _run(
+    config: Config, command: Sequence[str], grants: _Grants, signals: Signals, *, passed: bool
+) -> CallResult:
     from fumehood import Host, _terminal
 
     async with contextlib.AsyncExitStack() as stack:
@@ -143,6 +152,7 @@ async def _run(config: Config, command: Sequence[str], grants: _Grants, *, passe
             secret_names=grants.secrets,
             limits=grants.limits,
             streams=streams,
+            signals=signals,
         )
 
 
