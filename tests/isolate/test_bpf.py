@@ -41,7 +41,7 @@ def answer(program: bytes, number: int, arguments: tuple[int, ...] = (), arch: i
             case 0x45:
                 at += yes if accumulator & value else no
             case 0x06:
-                return value
+                return int(value)
             case _:
                 raise AssertionError(f"unknown instruction {operation:#x}")
 

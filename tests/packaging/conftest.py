@@ -58,7 +58,7 @@ def wheel_python(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path
                 run(["cp", "-al", entry, site])
             except AssertionError:  # another file system
                 run(["cp", "-a", entry, site])
-    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+    install: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
     run([*install, "--no-index", "--no-deps", built.wheel])
     return python
 

@@ -49,7 +49,7 @@ PROMISES: list[tuple[str, ...]] = [
     ),
     (
         "isolate:limits-hold",
-        "Time, memory, processes, output, disk and descriptors of a call are bounded, and the limit is named.",
+        "Time, memory, processes, output, disk and descriptors of a call are bounded; the limit is named.",
         "R008, invariant 7",
     ),
     (

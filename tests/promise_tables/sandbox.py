@@ -46,7 +46,7 @@ PROMISES: list[tuple[str, ...]] = [
     ),
     (
         "sandbox:lost-worker-is-a-result",
-        "A worker that dies gives its scripts a clear result, or a second run when they had asked nothing yet.",
+        "A worker that dies gives its scripts a clear result, or a second run if they had asked nothing.",
         "design, never 7",
     ),
     (
@@ -62,7 +62,7 @@ PROMISES: list[tuple[str, ...]] = [
     ),
     (
         "sandbox:snapshot-is-data",
-        "A snapshot that is damaged, foreign or too large is refused; nothing in it can reach past the instance.",
+        "A snapshot that is damaged, foreign or too large is refused; nothing in it reaches past the instance.",
         "design D6",
     ),
     (

@@ -104,4 +104,4 @@ def test_an_object_with_known_keys_inside_arguments_or_result_gives_python_that_
     stub = ast.parse(python_stubs({"t": ToolSignature("t", "", schema, inner)})).body[0]
     assert isinstance(stub, ast.FunctionDef)
     assert [a.arg for a in stub.args.kwonlyargs] == ["n", "filter"]
-    assert isinstance(stub.returns, ast.Constant) and "'a': str" in stub.returns.value
+    assert isinstance(stub.returns, ast.Constant) and "'a': str" in str(stub.returns.value)
