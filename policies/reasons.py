@@ -138,6 +138,13 @@ _TABLE: tuple[Reason, ...] = (
             "long list does this."
         ),
     ),
+    Reason(
+        "cancelled",
+        "limit",
+        "The caller cancelled the call before it ended; its processes were killed.",
+        "The call was cancelled; nothing of its result is known.",
+        "The task that awaited the call was cancelled, or `fumehood` was told to stop; only the log has it.",
+    ),
     # --- denied: the call did not start ---------------------------------------------------------------------
     Reason(
         "input-schema",

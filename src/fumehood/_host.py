@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from fumehood._report import bounded, declared, end_row, new_id, result_of, unavailable
+from fumehood._report import bounded, cancelled, declared, end_row, new_id, result_of, unavailable
 from fumehood._result import CallResult
 from fumehood._scripts import Scripts
 from fumehood._services import CallServices
@@ -389,6 +389,9 @@ class Host:
                     )
                 except SandboxUnavailable as error:
                     result = unavailable(frame, spec, error, execution_id)
+            except asyncio.CancelledError:
+                await self.record_end(cancelled(call_id, spec.name, execution_id), secrets)
+                raise
             finally:
                 await network.close()
             result = finish(result, network)

@@ -90,6 +90,11 @@ def unavailable(frame: CallFrame, spec: ToolSpec, error: SandboxUnavailable, exe
     )
 
 
+def cancelled(call_id: str, tool: str, execution_id: str) -> CallResult:
+    """What the log holds of a call whose caller went away; nobody is there to return it to."""
+    return CallResult(call_id, tool, "limit", "cancelled", execution_id=execution_id)
+
+
 def declared(result: CallResult, tool: ToolConfig, hosts: Sequence[str]) -> CallResult:
     """What only the operator's declaration decides: how a command's output is read, and the taint."""
     if tool.kind == "command" and result.outcome == "ok":

@@ -7,6 +7,7 @@ have to do with each other: log rows, taint, and what a refused tool tells a scr
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -134,6 +135,7 @@ class Scripts:
 
         It takes no slot of max_parallel: the tools it calls do, and would wait for it.
         """
+        from fumehood._report import cancelled
         from fumehood.broker import CallScope
 
         host = self._host
@@ -158,6 +160,9 @@ class Scripts:
             told = {"type": "ConfigError", "message": error.message, "hint": error.hint}
             ended = CallResult(call_id, name, "denied", "input-schema", error=told, execution_id=execution_id)
             await host.record_end(ended, {})
+            raise
+        except asyncio.CancelledError:
+            await host.record_end(cancelled(call_id, name, execution_id), {})
             raise
         finally:
             if network is not None:

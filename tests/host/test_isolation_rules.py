@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
@@ -130,3 +131,26 @@ async def test_a_script_calls_the_tools_it_was_granted_and_no_other_configured_o
     assert other.outcome == "tool_error"
     assert [row for row in started if isinstance(row, dict) and row["tool"] == "other"] == []
     assert [row for row in started if isinstance(row, dict) and row["tool"] == "granted"] != []
+
+
+@pytest.mark.parametrize("script", [False, True])
+async def test_a_call_whose_caller_goes_away_has_an_end_on_the_log(tmp_path: Path, script: bool) -> None:
+    path = configured(
+        tmp_path,
+        '[tools.t]\nmodule = "tool.py"\n',
+        "import time\n\ndef run(input, ctx):\n    ctx.emit('WAITING', {})\n    time.sleep(30)\n",
+    )
+    async with Host(load_config(path)) as host:
+        work = host.eval("await tool('t', null)", tools=["t"]) if script else host.call("t", None)
+        running = asyncio.ensure_future(work)
+        while not any(row.kind == "TOOL_EVENT" for row in host.log.events()):
+            await asyncio.sleep(0.01)
+            assert not running.done()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        rows = [(row.kind, row.data) for row in host.log.events()]
+    ends = [data for kind, data in rows if kind == "CALL_ENDED"]
+    started = [data for kind, data in rows if kind == "CALL_STARTED"]
+    assert len(started) == len(ends) == (2 if script else 1)
+    assert {data["reason"] for data in ends if isinstance(data, dict)} == {"cancelled"}

@@ -7,7 +7,7 @@ import pytest
 from fumehood.policies import REASONS, reason
 
 CONTRACT = {
-    "limit": "timeout cpu memory processes output tmp events stack tool-calls bridge-bytes pending",
+    "limit": "timeout cpu memory processes output tmp events stack tool-calls bridge-bytes pending cancelled",
     "denied": "input-schema approval-declined oversized-input unknown-tool busy",
     "sandbox_error": "tier protocol crashed start",
     "egress": (

@@ -62,7 +62,7 @@ PROMISES: list[tuple[str, ...]] = [
     ),
     (
         "sandbox:snapshot-is-data",
-        "A snapshot that is damaged, foreign or too large is refused; nothing in it reaches past the instance.",
+        "A snapshot that is damaged, foreign or too large is refused; nothing in it gets past it.",
         "design D6",
     ),
     (
