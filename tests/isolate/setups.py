@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import IO, Any
 
 from tests.isolate.attacks._model import SETUPS, Ends, settle
 from tests.users import ROOT, as_user
@@ -24,33 +27,75 @@ machine must be able to do.
 RUNNABLE = tuple(setup for setup in SETUPS if setup.startswith("user") or not ROOTLESS)
 
 
+WANTED: list[str] = []
+"""Set-ups that the tests of this session ask for, in their order: filled by `conftest.py`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A runner at work, and where its words go."""
+
+    process: subprocess.Popen[bytes]
+    out: IO[bytes]
+    err: IO[bytes]
+
+
+_runs: dict[tuple[str, str], Run] = {}
+
+
 @functools.cache
 def results(setup: str, person: str = "") -> Mapping[str, Any]:
-    """Case id -> record. person: "user" runs a set-up that does not say so itself as the ordinary user."""
-    argv = [sys.executable, "-m", "tests.isolate.runner", setup]
-    command = as_user(argv) if "user" in (person, setup.partition("-")[0]) else argv
-    ran = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={
-            "PATH": os.environ["PATH"],
-            "LANG": "C.UTF-8",
-            "HOME": "/tmp",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "FUMEHOOD_ATTACK_MARKER": MARKER,
-        },
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=RUN_S,
-        check=False,
-    )
+    """Case id -> record. person: "user" runs a set-up that does not say so itself as the ordinary user.
+
+    The next set-up that will be asked for starts beside this one: much of a run is waiting for deadlines.
+    """
+    run = _start(setup, person)
+    if setup in WANTED[:-1]:
+        _start(WANTED[WANTED.index(setup) + 1], "")
+    run.process.wait(timeout=RUN_S)
+    run.out.seek(0)
+    run.err.seek(0)
+    out, err = run.out.read().decode(), run.err.read().decode()
     # Not a word on standard error: a callback that failed in the host's loop would end there.
-    assert (ran.returncode, ran.stderr) == (0, ""), (
-        f"{setup}: exit code {ran.returncode}\n{ran.stderr}\n{ran.stdout[-2000:]}"
+    assert (run.process.returncode, err) == (0, ""), (
+        f"{setup}: exit code {run.process.returncode}\n{err}\n{out[-2000:]}"
     )
-    found: Mapping[str, Any] = json.loads(ran.stdout)
+    found: Mapping[str, Any] = json.loads(out)
     return found
+
+
+def _start(setup: str, person: str) -> Run:
+    if (setup, person) not in _runs:
+        argv = [sys.executable, "-m", "tests.isolate.runner", setup]
+        out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - closed by end_all
+        process = subprocess.Popen(
+            as_user(argv) if "user" in (person, setup.partition("-")[0]) else argv,
+            cwd=ROOT,
+            env={
+                "PATH": os.environ["PATH"],
+                "LANG": "C.UTF-8",
+                "HOME": "/tmp",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "FUMEHOOD_ATTACK_MARKER": MARKER,
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        _runs[setup, person] = Run(process, out, err)
+    return _runs[setup, person]
+
+
+def end_all() -> None:
+    """Kill what still runs; the session is over."""
+    for run in _runs.values():
+        if run.process.poll() is None:
+            os.killpg(run.process.pid, signal.SIGKILL)
+            run.process.wait()
+        run.out.close()
+        run.err.close()
+    _runs.clear()
 
 
 def compare(expected: Any, found: Mapping[str, Any]) -> None:
