@@ -98,6 +98,7 @@ class Isolator:
         self._cages: dict[str, _Cage] = {}
         self._starting: dict[str, asyncio.Lock] = {}
         self._children: set[Child] = set()
+        self._watches: dict[Child, _watch.Watch] = {}  # of those that wait for a call
         self._retiring: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -176,14 +177,15 @@ class Isolator:
         self._after_call(cage)
 
     def _parked(self, cage: _Cage, key: _Key) -> Child | None:
-        """A child that waits for this call, if one does and is still alive (the kernel may have taken it for
-        memory).
+        """A child that waits for this call, if one does, is still alive (the kernel may have taken it for
+        memory) and has said nothing meanwhile.
         """
         kept = cage.kept.pop(key, None)
         waiting = [kept] if kept is not None else []
         while waiting or cage.spares:
             child = waiting.pop() if waiting else cage.spares.popleft()
-            if child.alive:
+            self._look_away(child)
+            if child.quiet:
                 return child
             self._later(self._discard(child))
         return None
@@ -197,6 +199,7 @@ class Isolator:
         if (present := cage.kept.pop(key, None)) is not None:
             self._later(self._discard(present))
         cage.kept[key] = child
+        self._look_after(cage, child)
         return True
 
     async def _ready(self, spec: ToolSpec, key: _Key | None, streams: Streams | None) -> tuple[_Cage, Child]:
@@ -330,6 +333,29 @@ class Isolator:
                 logger.warning("no spare for tool %s: %s", cage.spec.name, error)
                 return
             cage.spares.append(child)
+            self._look_after(cage, child)
+
+    def _look_after(self, cage: _Cage, child: Child) -> None:
+        """Memory and CPU time are bounded while a process waits for a call too.
+
+        What its module started when it was imported, or an earlier call left behind, may go on.
+        """
+
+        def over(_: str) -> None:
+            if child in cage.spares:
+                cage.spares.remove(child)
+            for key in [key for key, kept in cage.kept.items() if kept is child]:
+                del cage.kept[key]
+            self._later(self._discard(child))
+
+        figures = child.figures()
+        used = figures[0] if figures is not None else 0.0
+        self._watches[child] = _watch.Watch(child, cage.spec.limits, over, used, _watch.PARKED_EVERY_S)
+
+    def _look_away(self, child: Child) -> None:
+        watch = self._watches.pop(child, None)
+        if watch is not None:
+            watch.stop()
 
     def _wanted(self, cage: _Cage) -> int:
         return min(MAX_SPARES, max(self._spares, round(cage.demand)))
@@ -384,6 +410,7 @@ class Isolator:
         return how_ended(exit_)
 
     async def _discard(self, child: Child) -> None:
+        self._look_away(child)
         await child.close()
         self._children.discard(child)
 
