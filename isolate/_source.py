@@ -10,6 +10,8 @@ from typing import Any
 from fumehood.isolate._spec import ToolSpec
 from fumehood.policies.errors import SandboxUnavailable
 
+_MOST_FILES = 1000  # looked at before every call: a tool with more is renewed by its outer files alone
+
 
 class NoToolFile(Exception):
     """The module's file cannot be used as one; the text says why."""
@@ -21,23 +23,36 @@ def stamp_of(spec: ToolSpec) -> tuple[Any, ...]:
     """
     if spec.path is None:
         return ()
-    found = []
+    found: list[tuple[Any, ...]] = []
     try:
         if not stat.S_ISREG(spec.path.stat().st_mode):
             raise NoToolFile(f"the file of `module` is no regular file: {spec.path}")
-        with os.scandir(spec.path.parent) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    # A link to nothing, such as an editor's lock, or a file that is just being replaced.
-                    with contextlib.suppress(OSError):
-                        state = entry.stat()
-                        # The time of change as well: a copy can keep the time of modification, and a mode
-                        # decides too.
-                        times = state.st_mtime_ns, state.st_ctime_ns
-                        found.append((entry.name, *times, state.st_size, state.st_ino))
+        _python_files(str(spec.path.parent), found)
     except OSError as error:
         raise NoToolFile(f"the file of `module` cannot be read: {spec.path}: {error.strerror}") from error
     return tuple(sorted(found))
+
+
+def _python_files(folder: str, found: list[tuple[Any, ...]]) -> None:
+    """The state of the folder's Python files and of those of its packages; a folder without an __init__.py is
+    none, so that a node_modules beside a tool costs nothing.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            # A link to nothing, such as an editor's lock, or a file that is just being replaced.
+            with contextlib.suppress(OSError):
+                if entry.name.endswith(".py"):
+                    state = entry.stat()
+                    # The time of change as well: a copy can keep the time of modification, and a mode
+                    # decides too.
+                    times = state.st_mtime_ns, state.st_ctime_ns
+                    found.append((entry.path, *times, state.st_size, state.st_ino))
+                elif (
+                    len(found) < _MOST_FILES
+                    and entry.is_dir(follow_symlinks=False)
+                    and os.path.isfile(os.path.join(entry.path, "__init__.py"))
+                ):
+                    _python_files(entry.path, found)
 
 
 def refuse_unreachable(spec: ToolSpec) -> None:

@@ -6,6 +6,7 @@ Runs after the last layer is on, and not before. Nothing it sends is believed: t
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -84,11 +85,12 @@ def _load(path: str) -> tuple[Any, Message | None]:
     if folder not in sys.path:
         sys.path.append(folder)  # last: a json.py beside the tool must not stand before the standard library
     try:
-        spec = importlib.util.spec_from_file_location("fumehood_tool", path)
+        name = _name_of(path)
+        spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise UnusableTool(f"{path} is not a Python file")
         module = importlib.util.module_from_spec(spec)
-        sys.modules["fumehood_tool"] = module
+        sys.modules[name] = module
         spec.loader.exec_module(module)
         function = getattr(module, "run", None)
         if not callable(function):
@@ -98,6 +100,17 @@ def _load(path: str) -> tuple[Any, Message | None]:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever the tool's import raises is the tool's failure, SystemExit included
         return None, _describe(error, "import")
+
+
+def _name_of(path: str) -> str:
+    """The name an import of this very file would use, so that the workers of multiprocessing's `spawn` and
+    `forkserver` find its functions; else one of our own, for a json.py that must not stand for the other.
+    """
+    stem = os.path.splitext(os.path.basename(path))[0]
+    if stem in sys.builtin_module_names or stem in sys.modules:
+        return "fumehood_tool"
+    found = importlib.machinery.PathFinder.find_spec(stem)
+    return stem if found is not None and found.origin == path else "fumehood_tool"
 
 
 def _run(function: Any, channel: Channel, call: Message, tmp: str) -> Message:

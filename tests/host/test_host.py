@@ -338,3 +338,32 @@ async def test_a_script_that_never_ends_is_stopped_and_the_next_one_runs(scripts
         after = await host.eval("1 + 1")
     assert (endless.outcome, endless.reason) == ("limit", "timeout")
     assert after.value == 2
+
+
+async def test_a_package_beside_the_tool_that_changes_is_seen_by_the_next_call(make: Make) -> None:
+    text = '[tools.t]\nmodule = "tools/t.py"\n'
+    path = make(text, t__py="from lib.x import VALUE\n\ndef run(input, ctx):\n    return VALUE\n")
+    package = path.parent / "tools" / "lib"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "x.py").write_text("VALUE = 1\n")
+    async with Host(load_config(path), spares=2) as host:
+        values = [(await host.call("t", None)).value for _ in range(3)]
+        (package / "x.py").write_text("VALUE = 22\n")
+        values.append((await host.call("t", None)).value)
+    assert values == [1, 1, 1, 22]
+
+
+@pytest.mark.parametrize("name", ["squares", "json"])
+async def test_workers_started_by_spawn_find_the_tools_functions(make: Make, name: str) -> None:
+    """And a tool named as a module of the standard library takes nobody's place; its workers fork."""
+    source = (
+        "import json, multiprocessing\n\ndef square(x):\n    return x * x\n\ndef run(input, ctx):\n"
+        "    assert json.dumps([1]) == '[1]'\n"
+        "    with multiprocessing.get_context(input).Pool(2) as pool:\n"
+        "        return pool.map(square, [1, 2, 3])\n"
+    )
+    path = make(f'[tools.t]\nmodule = "tools/{name}.py"\ntimeout_s = 20\n', **{f"{name}__py": source})
+    async with Host(load_config(path)) as host:
+        result = await host.call("t", "fork" if name == "json" else "spawn")
+    assert (result.outcome, result.value) == ("ok", [1, 4, 9]), (result.error, result.stderr)
