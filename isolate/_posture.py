@@ -62,9 +62,7 @@ def look(pid: int) -> Posture:
             if os.readlink(f"/proc/{pid}/ns/{name}") != ours[layer]
         )
         with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = tuple(
-                part.decode("utf-8", "replace") for part in file.read().split(b"\0") if part
-            )
+            environment = tuple(part.decode("utf-8", "replace") for part in file.read().split(b"\0") if part)
         descriptors = tuple(sorted(int(name) for name in os.listdir(f"/proc/{pid}/fd")))
         view = _view(f"/proc/{pid}/root")
     except PermissionError:
