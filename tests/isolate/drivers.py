@@ -464,7 +464,7 @@ async def forged_frames(harness: Harness, module: str, case: Case) -> Any:
 
 
 async def frames_before_the_call(harness: Harness, module: str, case: Case) -> Any:
-    from tests.isolate.attacks.lying import IMPORTED
+    from tests.isolate.attacks.forging import IMPORTED
 
     found: dict[str, Any] = {}
     for name, sent in IMPORTED.items():

@@ -23,8 +23,10 @@ import pytest
 
 from fumehood.isolate.child.frames import FrameParser
 from tests.isolate.attacks._kernel import value_apart
-from tests.isolate.attacks.exhausting import leftovers
-from tests.isolate.attacks.lying import ODD_BYTES, TRAPS, frame, result
+from tests.isolate.attacks._wire import frame, result
+from tests.isolate.attacks.flooding import ODD_BYTES
+from tests.isolate.attacks.forging import TRAPS
+from tests.isolate.attacks.storing import leftovers
 from tests.isolate.drivers import Touch, hostile_folder, running
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +74,7 @@ def test_40_a_plain_interpreter_runs_what_lies_beside_the_tool(tmp_path: Path) -
 def test_52_a_daemon_of_a_plain_process_lives_on(tmp_path: Path) -> None:
     marker = f"31536000.{os.getpid()}{time.monotonic_ns() % 10**9}"
     script = (
-        "import os, sys; from tests.isolate.attacks.exhausting import daemon; "
+        "import os, sys; from tests.isolate.attacks.multiplying import daemon; "
         f"daemon({{'ctx': None, 'marker': '{marker}'}})"
     )
     subprocess.run(

@@ -53,6 +53,27 @@ def syscall(name: str | int, *arguments: Any) -> int:
     return result
 
 
+CLONE = {
+    "user": 0x10000000,
+    "mount": 0x20000,
+    "pid": 0x20000000,
+    "net": 0x40000000,
+    "ipc": 0x8000000,
+    "uts": 0x4000000,
+    "cgroup": 0x2000000,
+    "time": 0x80,
+}
+SIGCHLD = 17
+
+
+def clone(flags: int) -> None:
+    """clone(2) with these flags; the new process ends at once."""
+    pid = syscall("clone", flags | SIGCHLD, None, None, None, 0)
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
 def answer(step: Callable[[], object]) -> str:
     """ "ok", or the name of the error."""
     try:

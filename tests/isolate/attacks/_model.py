@@ -32,6 +32,15 @@ SETUPS = (
 )
 """Who the host runs as, and which wall is taken away. Without namespaces is the tier `landlock`."""
 
+PEOPLE = ("root", "user")
+"""For what does not depend on a wall: the host's own code, a fresh process."""
+BOTH_TIERS = (*PEOPLE, "root-without-namespaces", "user-without-namespaces")
+"""For what does not depend on seccomp or Landlock, such as limits."""
+
+ALONE = "seccomp"
+"""A first wall with no second behind it: the host must refuse a child without one (`test_refused`)."""
+MIB = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Ends:
@@ -172,3 +181,12 @@ def settle(expected: Any, got: Any) -> Any:
 def one_of(*names: str) -> frozenset[str]:
     """Any of these answers is sound."""
     return frozenset(names)
+
+
+MACHINE_INIT = one_of("ok", "EPERM", "EACCES")
+"""The machine's process 1 may be out of reach of root as well; the other targets are the control."""
+
+
+def first_call(world: World) -> bool:
+    """Whether this is the call that does it, and not the one that looks for what is left."""
+    return not world.get("second")
