@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import json
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -91,6 +92,7 @@ def child(
         place = os.path.realpath(f"/etc/{name}")
         if os.path.exists(place):
             _check(libc.mount(str(folder / name).encode(), place.encode(), None, 4096, None), f"bind {name}")
+    shutil.rmtree(folder)  # the mounts hold what they need
     reader = channel.makefile("r", encoding="utf-8")
     for line in reader:
         asked = json.loads(line)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,6 +73,7 @@ def doomed_host(person: str, tier: str, calls: int) -> Iterator[tuple[str, subpr
         for pid in running(marker):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.promise("isolate:gone-with-the-host")
