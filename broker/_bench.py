@@ -167,7 +167,10 @@ def _other_core(pipe: Any) -> None:
             if asked is None:
                 return
             kind, arguments = asked
-            pipe.send(await (_load(*arguments) if kind == "load" else _bulk(*arguments)))
+            try:
+                pipe.send(await (_load(*arguments) if kind == "load" else _bulk(*arguments)))
+            except OSError as error:  # a contestant that is not there any more
+                pipe.send(error)
 
     asyncio.run(main())
 
@@ -181,6 +184,7 @@ class _Generator:
             target=_other_core, args=(theirs,), daemon=True
         )
         self._process.start()
+        theirs.close()  # else nobody would notice that the process has ended
         self.origin: int = self._pipe.recv()
         return self
 
@@ -191,7 +195,9 @@ class _Generator:
 
     async def ask(self, kind: str, *arguments: object) -> float:
         self._pipe.send((kind, arguments))
-        result: float = await asyncio.get_running_loop().run_in_executor(None, self._pipe.recv)
+        result: float | OSError = await asyncio.get_running_loop().run_in_executor(None, self._pipe.recv)
+        if isinstance(result, OSError):
+            raise result
         return result
 
 
@@ -399,9 +405,13 @@ async def run(
                 ours["idle_tunnels_mb_per_1000"] = await _idle_memory(port)
                 out["fumehood"] = ours
             for peer in ("squid", "tinyproxy", "mitmdump") if peers else ():
-                if shutil.which(peer) is not None:
+                if shutil.which(peer) is None:
+                    continue
+                try:
                     with _peer(peer, generator.origin, Path(name)) as port:
                         out[peer] = {**await _rates(generator, port, "127.0.0.1", generator.origin, seconds)}
+                except OSError as error:
+                    out[peer] = {"failed": str(error)}
         finally:
             os.sched_setaffinity(0, everything)
     return out
