@@ -50,8 +50,22 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 # System call numbers per machine; from 424 on they are the same everywhere (asm-generic/unistd.h).
 _NUMBERS = {
-    "x86_64": {"pivot_root": 155, "seccomp": 317, "keyctl": 250, "capset": 126, "capget": 125},
-    "aarch64": {"pivot_root": 41, "seccomp": 277, "keyctl": 219, "capset": 91, "capget": 90},
+    "x86_64": {
+        "pivot_root": 155,
+        "seccomp": 317,
+        "keyctl": 250,
+        "capset": 126,
+        "capget": 125,
+        "rt_sigaction": 13,
+    },
+    "aarch64": {
+        "pivot_root": 41,
+        "seccomp": 277,
+        "keyctl": 219,
+        "capset": 91,
+        "capget": 90,
+        "rt_sigaction": 134,
+    },
 }
 _COMMON = {
     "open_tree": 428,
@@ -90,6 +104,14 @@ def syscall(name: str, *arguments: object) -> int:
     """Raw system call. Integers are passed as 64-bit values, bytes as pointers."""
     converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     return checked(int(_libc.syscall(ctypes.c_long(number(name)), *converted)), name)
+
+
+def restore_hidden_signals() -> None:
+    """The two signals that the C library keeps to itself and that `signal` cannot name: a parent such as make
+    can leave them ignored (rt_sigaction(2)).
+    """
+    for hidden in (32, 33):
+        syscall("rt_sigaction", hidden, bytes(32), None, 8)
 
 
 def unshare(flags: int) -> None:

@@ -187,6 +187,7 @@ def prepare(plan: dict[str, Any]) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    _uapi_proc.restore_hidden_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     gc.collect()
     gc.freeze()
