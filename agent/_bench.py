@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fumehood.agent import _bench_guard
 from fumehood.agent._events import NewEvent
 from fumehood.agent._log import EventLog
 from fumehood.agent._store import ContentStore
@@ -94,7 +95,9 @@ def run() -> dict[str, object]:
     """Every figure of this module as one JSON object."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        return {"log": bench_log(folder), "verify": bench_verify(folder), "store": bench_store(folder)}
+        found = {"log": bench_log(folder), "verify": bench_verify(folder), "store": bench_store(folder)}
+    guard = _bench_guard.run()
+    return found | {"guard, ms": guard["ms"], "guard, doubled input / input": guard["ratios"]}
 
 
 if __name__ == "__main__":
