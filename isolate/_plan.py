@@ -102,9 +102,7 @@ def build_plan(
         },
         "namespaces": namespaces,
         "unsandboxed": tier == "none",
-        "no_namespaces": (
-            "this host runs the tier without namespaces; `fumehood doctor` says why and what to do"
-        ),
+        "no_namespaces": _left_open(machine.root),
         "reuse": spec.reuse,
         "root": machine.root,
         "slot": slot,
@@ -186,6 +184,30 @@ def _real_path(path: Path, writable: list[str], tool: str) -> str:
         real = "/" if target.startswith("/") else real
         left += [part for part in reversed(target.split("/")) if part not in ("", ".")]
     raise SandboxUnavailable(f"tool {tool!r}: the grant {path} leads in a circle")
+
+
+def _left_open(root: bool) -> dict[str, str]:
+    """Layer -> what a tool can do without this namespace, whatever Landlock and seccomp refuse (measured: the
+    abuse catalogue's rows on the tier `landlock`).
+    """
+    its = "a user of its own" if root else "the host's own user"
+    mine = "" if root else ", change modes, times and attributes of that user's files"
+    left = {
+        "user": f"the tool runs as {its} in the host's user namespace",
+        "mount": f"the tool can ask for the metadata of any path{mine}, and connect to Unix sockets by their "
+        "path; its own folder has no size of its own",
+        "pid": "the tool sees every process and its arguments"
+        + ("" if root else ", and may change priorities and read limits of that user's processes"),
+        "net": "there are no IP sockets at all, only ctx.fetch",
+        "ipc": "there are no System V objects and no message queues at all",
+        "uts": "the tool sees the host's name",
+        "cgroup-ns": "the tool sees the path of its control group",
+        "proc": "the tool reads the host's /proc: what everybody may read of the kernel and the network",
+    }
+    return {
+        layer: f"{text}; `fumehood doctor` says why this host has no namespaces"
+        for layer, text in left.items()
+    }
 
 
 def _own_place(module: str) -> str:

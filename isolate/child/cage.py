@@ -18,7 +18,6 @@ from typing import Any
 from . import _uapi_proc
 from .layers import FULL, MISSING, PARTIAL, Status, landlock, limits, mount, net, proc, user
 
-_NAMESPACE_LAYERS = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup-ns", "proc")
 # What the interpreter has changed and a program expects to find unchanged.
 _INTERPRETERS_SIGNALS = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -60,7 +59,7 @@ def enter(
     if plan["namespaces"]:
         done = _namespaces(plan, channel)
     else:
-        done = dict.fromkeys(_NAMESPACE_LAYERS, (MISSING, plan["no_namespaces"]))
+        done = {layer: (MISSING, left) for layer, left in plan["no_namespaces"].items()}
     done["keyring"] = _keyring()
     os.umask(0o077)
     with _step("rlimits"):

@@ -176,3 +176,26 @@ async def test_a_crash_starts_no_program_of_the_host_that_takes_core_dumps(folde
         assert witness.read_text(encoding="ascii").split() == [str(plain.pid)]
     finally:
         _PATTERN.write_text(before, encoding="ascii")
+
+
+LEFT_OPEN = {
+    "mount": ("metadata of any path", "Unix sockets by their path"),  # 15, 37, 42, 46
+    "pid": ("every process and its arguments",),  # 1, 3, 54
+    "proc": ("the host's /proc",),  # 6
+    "net": ("only ctx.fetch",),  # 14, I22
+    "ipc": ("no System V objects",),  # 46
+}
+"""Layer -> what its report says; the numbers are the attacks that measured it."""
+
+
+@pytest.mark.promise("isolate:container-tier")
+async def test_what_stays_open_without_namespaces_is_listed() -> None:
+    async with Isolator("landlock", spares=0) as isolator:
+        spec = ToolSpec("listed", "command", argv=("true",))
+        ended = await isolator.call(spec, CallFrame("c", None, PATH), Services())
+    levels = {layer: ended.layers[layer][0] for layer in LEFT_OPEN}
+    assert levels == dict.fromkeys(LEFT_OPEN, "MISSING")
+    assert {
+        layer: tuple(word for word in words if word in ended.layers[layer][1])
+        for layer, words in LEFT_OPEN.items()
+    } == LEFT_OPEN
