@@ -37,16 +37,22 @@ Variant = Literal["net", "no-net"]
 
 @functools.cache
 def program(
-    variant: Variant, *, no_detach: bool = False, notify: bool = False, uncounted: bool = False
+    variant: Variant,
+    *,
+    no_detach: bool = False,
+    notify: bool = False,
+    uncounted: bool = False,
+    same_user: bool = False,
 ) -> bytes:
     """The filter as the kernel wants it, 8 bytes an instruction.
 
     variant: "net" when the child has network and ipc namespaces of its own, "no-net" when IP sockets and
-    System V objects would be the host's. uncounted: no control group counts memory, so that memory which is
-    in no process's size is refused. no_detach: also refuse setsid and setpgid (the tier without process
-    namespaces, where a process group is all that can be killed). notify: what is refused as an attack is sent
-    to the listener that the filter must then be loaded with, instead of answered. Raises SandboxUnavailable
-    when libseccomp is missing or the machine is unknown.
+    System V objects would be the host's. no_detach: also refuse setsid and setpgid (the tier without process
+    namespaces, where a process group is all that can be killed). uncounted: no control group counts memory,
+    so that memory which is in no process's size is refused. same_user: the tool sees other processes of its
+    user, the host's too, and must not change their limits and priorities. notify: what is refused as an
+    attack is sent to the listener that the filter must then be loaded with, instead of answered. Raises
+    SandboxUnavailable when libseccomp is missing or the machine is unknown.
     """
     data = _data()
     numbers = _known_numbers(data["numbers"])
@@ -59,7 +65,7 @@ def program(
     if uncounted:
         absent |= dict.fromkeys(data["uncounted"], _ERRNO | errno.ENOSYS)
     rules: dict[int, list[Mapping[str, Any]]] = {}
-    when = (variant, "uncounted") if uncounted else (variant,)
+    when = {variant, "uncounted" if uncounted else variant, "same-user" if same_user else variant}
     for rule in data["arguments"]:
         if rule.get("when", variant) in when and rule["call"] in numbers:
             rules.setdefault(numbers[rule["call"]], []).append(rule)

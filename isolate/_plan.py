@@ -197,7 +197,7 @@ def _left_open(root: bool) -> dict[str, str]:
         "mount": f"the tool can ask for the metadata of any path{mine}, and connect to Unix sockets by their "
         "path; its own folder has no size of its own",
         "pid": "the tool sees every process and its arguments"
-        + ("" if root else ", and may change priorities and read limits of that user's processes"),
+        + "; seccomp keeps it from changing them",
         "net": "there are no IP sockets at all, only ctx.fetch",
         "ipc": "there are no System V objects and no message queues at all",
         "uts": "the tool sees the host's name",

@@ -284,6 +284,7 @@ class Isolator:
                 "net" if namespaces else "no-net",
                 no_detach=not namespaces,
                 uncounted=self._groups.available != "",
+                same_user=not namespaces and not self._machine.root,
             ),
             tier=self.tier,
             with_asyncio=speaks_of_asyncio(spec),
@@ -433,11 +434,8 @@ class Isolator:
         await self._janitor.close()
 
 
-def _filters(variant: _bpf.Variant, *, no_detach: bool, uncounted: bool) -> Filters:
-    plain, notify = (
-        _bpf.program(variant, no_detach=no_detach, notify=notify, uncounted=uncounted)
-        for notify in (False, True)
-    )
+def _filters(variant: _bpf.Variant, **options: bool) -> Filters:
+    plain, notify = (_bpf.program(variant, notify=notify, **options) for notify in (False, True))
     return Filters(plain, notify)
 
 

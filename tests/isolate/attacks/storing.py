@@ -135,32 +135,23 @@ def descriptors(world: World) -> dict[str, Any]:
 # 54, 55, 57 -------------------------------------------------------------------------------------------------
 
 
+_OWN = ("files", "processes", "core", "nice", "realtime", "disk priority", "oom score")
+_ITS = ("read limits", "set limits", "nice", "nice of the user", "affinity", "idle", "disk priority")
+"""Of the host's process: each would be set to what it is already."""
+
+
 @attack(
     54,
     "own-limits-and-priority",
-    caged={"files": "EPERM", "processes": "EPERM", "core": "EPERM", "limits of host": "ESRCH",
-           "nice": "EACCES", "realtime": "EPERM",
-           "disk priority": "EPERM", "oom score": "EROFS", "nice of host": "ESRCH"},
-    control={"files": one_of("ok", "EPERM"), "processes": one_of("ok", "EPERM"), "core": "ok",
-             "limits of host": "ok", "nice": "ok",
-             "realtime": "ok", "disk priority": "ok", "oom score": one_of("ok", "EACCES"),
-             "nice of host": "ok"},
+    caged=dict.fromkeys(_OWN, "EPERM") | {"nice": "EACCES", "oom score": "EROFS"},
+    control=dict.fromkeys(_OWN, "ok")
+    | dict.fromkeys(("files", "processes"), one_of("ok", "EPERM"))
+    | {"oom score": one_of("ok", "EACCES")},
     first="capabilities",
-    walls={
-        "root-without-namespaces": {"files": "EPERM", "processes": "EPERM", "core": "EPERM",
-                                    "limits of host": "EPERM", "nice": "EACCES",
-                               "realtime": "EPERM", "disk priority": "EPERM", "oom score": "EACCES",
-                               "nice of host": "EPERM"},
-        # The host is a process of the same user: its priority may be lowered and its limits be read. Stated
-        # for this tier.
-        "user-without-namespaces": {"files": "EPERM", "processes": "EPERM", "core": "EPERM",
-                                    "limits of host": one_of("ok", "EPERM"), "nice": "EACCES",
-                               "realtime": "EPERM", "disk priority": "EPERM", "oom score": "EACCES",
-                               "nice of host": one_of("ok", "EPERM")},
-    },
-)  # fmt: skip
+    walls={"without-namespaces": dict.fromkeys(_OWN, "EPERM") | {"nice": "EACCES", "oom score": "EACCES"}},
+)
 def own_limits_and_priority(world: World) -> dict[str, str]:
-    """Lift one's own limits, jump the queue, and touch the host's."""
+    """Lift one's own limits and jump the queue."""
 
     def lift(kind: int, value: int) -> Callable[[], object]:
         def step() -> None:
@@ -180,14 +171,41 @@ def own_limits_and_priority(world: World) -> dict[str, str]:
             "files": lift(resource.RLIMIT_NOFILE, 1 << 20),
             "processes": lift(resource.RLIMIT_NPROC, 1 << 20),
             "core": lift(resource.RLIMIT_CORE, 1 << 20),
-            "limits of host": lambda: resource.prlimit(world["host_pid"], resource.RLIMIT_NOFILE),
             "nice": lambda: os.setpriority(os.PRIO_PROCESS, 0, -20),
             "realtime": lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)),
             "disk priority": lambda: syscall("ioprio_set", 1, 0, 1 << 13),
             "oom score": score,
-            "nice of host": lambda: os.setpriority(
-                os.PRIO_PROCESS, world["host_pid"], os.getpriority(os.PRIO_PROCESS, world["host_pid"])
-            ),
+        }
+    )
+
+
+@attack(
+    54,
+    "limits-and-priority-of-the-host",
+    # A limit of no time for the processor would kill the host; Landlock's scopes cover signals only.
+    caged=dict.fromkeys(_ITS, "ESRCH") | {"nice of the user": "ok", "disk priority": "ESRCH"},
+    control=dict.fromkeys(_ITS, "ok"),
+    first="pid",
+    walls={
+        "root-without-namespaces": dict.fromkeys(_ITS, "EPERM") | {"nice of the user": "ok"},
+        "user-without-namespaces": dict.fromkeys(_ITS, "EPERM"),
+    },
+)
+def limits_and_priority_of_the_host(world: World) -> dict[str, str]:
+    """Change what the kernel lets every process change of another one of its user."""
+    host = world["host_pid"]
+    inside = world["ctx"] is not None
+    files = (256, 1024) if inside else resource.prlimit(host, resource.RLIMIT_NOFILE)
+    cores = os.sched_getaffinity(0)
+    return answers(
+        {
+            "read limits": lambda: resource.prlimit(host, resource.RLIMIT_NOFILE),
+            "set limits": lambda: resource.prlimit(host, resource.RLIMIT_NOFILE, files),
+            "nice": lambda: os.setpriority(os.PRIO_PROCESS, host, 0),
+            "nice of the user": lambda: os.setpriority(os.PRIO_USER, 0, 0),
+            "affinity": lambda: os.sched_setaffinity(host, cores),
+            "idle": lambda: os.sched_setscheduler(host, os.SCHED_OTHER, os.sched_param(0)),
+            "disk priority": lambda: syscall("ioprio_set", 1, host, 0),
         }
     )
 
