@@ -8,11 +8,14 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from fumehood.isolate import CallFrame, Isolator, Limits, ToolSpec
+from fumehood.isolate.tiers import Tier
+from fumehood.policies.errors import SandboxUnavailable
 from tests.isolate.drivers import running, settled, short
 from tests.isolate.runner import Services
 
@@ -146,6 +149,55 @@ async def test_a_grant_inside_a_writable_one_cannot_be_led_elsewhere(folder: Pat
             assert type(error).__name__ == "SandboxUnavailable"
             return
     assert b"the host's own" not in ended.stdout
+
+
+@pytest.mark.promise("isolate:the-view-is-what-was-granted")
+async def test_a_link_that_another_tool_may_have_made_leads_no_grant_on(folder: Path) -> None:
+    (folder / "shared").mkdir()
+    (folder / "shared" / "data").symlink_to(folder / "private")
+    (folder / "private").mkdir()
+    reader = ToolSpec(
+        "reader",
+        "command",
+        argv=("true",),
+        read=(folder / "shared" / "data",),
+        untrusted=(folder / "shared",),
+    )
+    async with Isolator("namespaces", spares=0) as isolator:
+        with pytest.raises(SandboxUnavailable, match="which a tool may have made"):
+            await isolator.call(reader, CallFrame("c", None, PATH), Services())
+
+
+class SwappingIsolator(Isolator):
+    """Replaces a granted folder by a link between the look at it and its use."""
+
+    def __init__(self, tier: Tier, granted: Path, elsewhere: Path) -> None:
+        super().__init__(tier, spares=0)
+        self._granted, self._elsewhere = granted, elsewhere
+
+    def _plan(self, spec: ToolSpec) -> dict[str, Any]:
+        plan = super()._plan(spec)
+        self._granted.rename(self._granted.with_suffix(".old"))
+        self._granted.symlink_to(self._elsewhere)
+        return plan
+
+
+@pytest.mark.promise("isolate:the-view-is-what-was-granted")
+@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
+async def test_a_grant_that_becomes_a_link_at_the_last_moment_shows_nothing(folder: Path, tier: Tier) -> None:
+    granted, private = folder / "granted", folder / "private"
+    for place in (granted, private):
+        place.mkdir()
+        place.chmod(0o755)
+    (private / "key").write_text("the host's own", encoding="ascii")
+    spec = ToolSpec("swapped", "command", argv=("cat", str(granted / "key")), read=(granted,))
+    async with SwappingIsolator(tier, granted, private) as isolator:
+        if tier == "namespaces":
+            with pytest.raises(SandboxUnavailable, match="cannot be shown to the tool"):
+                await isolator.call(spec, CallFrame("c", None, PATH), Services())
+        else:
+            ended = await isolator.call(spec, CallFrame("c", None, PATH), Services())
+            assert (short(ended), ended.stdout) == ("tool_error", b"")
 
 
 _PATTERN = Path("/proc/sys/kernel/core_pattern")
