@@ -42,7 +42,8 @@ class ToolSpec:
     process per call. exec_writes: programs may be run from `write` paths too (a build wants that; for a tool
     it is refused, so that nothing it wrote is run as native code). files: text files that only the view has,
     by path. covers: paths of the view that show one of `files` instead of what is there. untrusted: folders
-    that other tools may write to: no grant is led on by a link that stands in one.
+    that other tools may write to: no grant is led on by a link that stands in one. collect: patterns of files
+    in the call's /tmp that are handed back when it ends well.
     """
 
     name: str
@@ -62,6 +63,7 @@ class ToolSpec:
     files: Mapping[str, str] = field(default_factory=dict)
     covers: Mapping[str, str] = field(default_factory=dict)
     untrusted: tuple[Path, ...] = ()
+    collect: tuple[str, ...] = ()
 
 
 def proxy_port(doors: Sequence[int]) -> int:

@@ -71,7 +71,7 @@ def tree(pid: int, init: int | None = None) -> list[int]:
     if init is None:
         init = init_of(pid)
     found: list[int] = []
-    stack = [pid, *(_children(init) if init > 0 else _session_of(pid))]
+    stack = [pid, *(_children(init) if init > 0 else session_of(pid))]
     seen = {init}
     while stack and len(found) < _TREE_CAP:
         current = stack.pop()
@@ -99,7 +99,8 @@ def init_of(pid: int) -> int:
     return 0
 
 
-def _session_of(pid: int) -> list[int]:
+def session_of(pid: int) -> list[int]:
+    """Processes of the session that this process leads or led, as far as they live."""
     found = []
     for name in os.listdir("/proc"):
         try:

@@ -58,6 +58,7 @@ class Services:
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
         self.lines: list[str] = []
+        self.files: dict[str, bytes] = {}
         self.fetched = 0
         self.at_once = 0
         self.most_at_once = 0
@@ -83,6 +84,10 @@ class Services:
 
     async def log(self, text: str) -> None:
         self.lines.append(text)
+
+    async def collect(self, name: str, data: bytes) -> str | None:
+        self.files[name] = data
+        return None
 
 
 class DegradedIsolator(Isolator):

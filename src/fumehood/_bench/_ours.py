@@ -40,6 +40,10 @@ class NoServices:
     async def log(self, text: str) -> None:
         """Not asked for."""
 
+    async def collect(self, name: str, data: bytes) -> str | None:
+        """Not asked for."""
+        return "a benchmark stores nothing"
+
 
 class Caged(Base):
     """Calls of one tool through an isolator of its own. spares: children parked; 0 forks on demand."""
