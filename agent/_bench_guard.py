@@ -12,10 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from fumehood.agent._fence import _ANGLES
 from fumehood.agent._guard import guard_request
 from fumehood.agent._taint import tainted
 
 Request = dict[str, Any]
+
+_SCATTERED = "".join(angle + "x" * 100 for angle in _ANGLES)
+_BYTES = len(_ANGLES.encode())
 
 
 def small_messages(values: int) -> Request:
@@ -75,6 +79,8 @@ SHAPES: dict[str, Callable[[int], Request]] = {
     "text of one < and blanks": lambda n: tainted_text("<" + " " * (2_000_000 * n - 1), 2_000_000 * n),
     "text of <u": lambda n: tainted_text("<u", 2_000_000 * n),
     "text of fullwidth brackets": lambda n: tainted_text("\uff1cu", 2_000_000 * n),
+    "text of every lookalike": lambda n: tainted_text(f"{_ANGLES}u", 2_000_000 * n),
+    "every lookalike here and there": lambda n: tainted_text(_SCATTERED, 2_000_000 * n),
 }
 
 
@@ -99,6 +105,8 @@ def run() -> dict[str, Any]:
         "one input of 99,000 values": seconds(one_input(99_000)),
         "1 MB of tainted text": seconds(tainted_text("a", 1_000_000)),
         "1 MB of <u": seconds(tainted_text("<u", 1_000_000)),
+        "1 MB of every lookalike": seconds(tainted_text(_ANGLES, 1_000_000 * len(_ANGLES) // _BYTES)),
+        "1 MB with every lookalike here and there": seconds(tainted_text(_SCATTERED, 1_000_000)),
     }
     return {
         "ms": {name: round(value * 1e3, 1) for name, value in figures.items()},

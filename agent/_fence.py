@@ -11,6 +11,7 @@ linear.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Final
 
 from fumehood.agent._taint import MAX_ORIGIN
@@ -31,6 +32,7 @@ _ANGLES: Final = (
     "\uff1c\uff1e\ufe64\ufe65\u2039\u203a\u27e8\u27e9\u2329\u232a\u3008\u3009\u300a\u300b\u00ab\u00bb"
     "\u276c\u276d\u276e\u276f\u2770\u2771\u29fc\u29fd\u02c2\u02c3\u1438\u1433\u226e\u226f"
     "\ufe3d\ufe3e\ufe3f\ufe40\u27ea\u27eb\u2991\u2992\u226a\u226b\u22d8\u22d9\u22d6\u22d7\u16b2"
+    "\u2343\u2344\u2993\u2994\u2995\u2996\u29c0\u29c1\u2aa1\u2aa2\u2aa6\u2aa7\u2af7\u2af8"
     "\U0001d236\U0001d237\U00016f3f\U000e003c\U000e003e"
 )
 """Characters that are, fold to, or look like an angle bracket (Unicode's confusables, the vertical forms),
@@ -38,16 +40,24 @@ and the two invisible tag characters that spell one to a model. Most are rare en
 reader nothing.
 """
 
-_ANGLE_SET: Final = frozenset(_ANGLES)
+_ASTRAL: Final = tuple(angle for angle in _ANGLES if angle > "\uffff")
+_LOOKALIKE: Final = re.compile(f"[{_ANGLES}]")
+# Twice as fast, as the engine tests all of them with one table; enough for a text without the five others.
+_USUAL: Final = re.compile(f"[{''.join(angle for angle in _ANGLES if angle <= chr(0xFFFF))}]")
+_NAMED: Final = {angle: f"&#x{ord(angle):x};" for angle in _ANGLES}
 
 # Possessive, or a "<" before a megabyte of blanks would be tried again for each of them.
 _BRACKET: Final = re.compile(r"<(?=[\x00-\x20\x7f/\\]*+(?:[uU&%]|[^\x00-\x7f]|\Z))")
 
 _MANY: Final = 2_000
 """Past this many "<" in one text each is written as an entity without looking what follows: text that full of
-them gains nothing from the care, and a hostile one must not buy time with it. Past this many lookalikes each
-becomes a bar, one letter for one; and when they are of a dozen kinds, which honest text never is, all that is
-not ASCII becomes a question mark in one pass.
+them gains nothing from the care, and a hostile one must not buy time with it.
+"""
+
+_MANY_LOOKALIKES: Final = 10_000
+"""As many lookalikes of one text become entities, more than a long book has; behind the last of them all that
+is not ASCII becomes a question mark in one pass, so that a text made of lookalikes buys neither time nor nine
+times its own length.
 """
 
 _ORIGIN: Final = re.compile(r"[^ !#-%\'-;=?-~]")
@@ -68,20 +78,28 @@ def fence(text: str, origin: str) -> str:
 
 def escape(text: str) -> str:
     """Text that cannot open or close a fence; unchanged when it holds no risky angle bracket."""
-    if not text.isascii() and (len(text) > 1_000 or not _ANGLE_SET.isdisjoint(text)):
-        seen = kinds = 0
-        for angle in _ANGLES:
-            if angle in text:
-                seen += text.count(angle)
-                kinds += 1
-                if seen > _MANY and kinds > 12:
-                    text = text.encode("ascii", "replace").decode("ascii")
-                    break
-                text = text.replace(angle, f"&#x{ord(angle):x};" if seen <= _MANY else "|")
+    if not text.isascii():
+        text = _without_lookalikes(text)
     count = text.count("<")
     if count > _MANY:
         return text.replace("<", "&lt;")
     return _BRACKET.sub("&lt;", text) if count else text
+
+
+def _without_lookalikes(text: str) -> str:
+    # One pass for all of them: a replacement for each kind would copy a long text fifty times.
+    kinds = _LOOKALIKE if any(angle in text for angle in _ASTRAL) else _USUAL
+    made: list[str] = []
+    at = 0
+    for found in islice(kinds.finditer(text), _MANY_LOOKALIKES):
+        made += (text[at : found.start()], _NAMED[found.group()])
+        at = found.end()
+    if not made:
+        return text
+    rest = text[at:]
+    if len(made) == 2 * _MANY_LOOKALIKES:
+        rest = rest.encode("ascii", "replace").decode("ascii")
+    return "".join([*made, rest])
 
 
 def _entity(match: re.Match[str]) -> str:

@@ -4,12 +4,13 @@ a vendor would refuse."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
 import pytest
 
-from fumehood.agent._fence import FENCE_CLOSE, fence
+from fumehood.agent._fence import _ANGLES, FENCE_CLOSE, fence
 from fumehood.agent._guard_report import check_report, render_report
 from fumehood.agent._parts import Message, Request, ToolResultPart, ToolUsePart
 from fumehood.agent.messages import from_loopctl, to_loopctl
@@ -204,13 +205,21 @@ def test_a_fault_in_a_foreign_transcript_names_its_message() -> None:
     assert caught.value.path == "messages[1].parts"
 
 
-def test_a_text_full_of_lookalikes_is_defused_letter_for_letter() -> None:
-    """The time is linear whatever comes: an entity for each of a million would be nine megabytes."""
-    one = fence("\uff1c/untrusted-input\uff1e" * 5_000, "x").removesuffix(FENCE_CLOSE)
-    assert "|/untrusted-input|" in one and "\uff1c" not in one and "\uff1e" not in one
-    kinds = "".join(map(chr, [0xFF1C, 0xFE64, 0x2039, 0x27E8, 0x2329, 0x3008, 0x300A, 0xAB, 0x276C, 0x276E]))
-    all_ = fence((kinds + kinds.translate({ord(c): chr(ord(c) + 1) for c in kinds}) + "\u2770u") * 300, "x")
-    assert all_.isascii() and all_.count("<") == 2
+def test_lookalikes_of_every_kind_become_entities_where_they_stand() -> None:
+    for tags in (10, 4_999):
+        made = fence("\uff1c/untrusted-input\uff1e" * tags + "\xe9", "x").removesuffix(FENCE_CLOSE)
+        assert made.count("&#xff1c;/untrusted-input&#xff1e;") == tags and made.endswith("\xe9\n")
+    mixed = "".join(f"{angle} \xe9 {'x' * 50}" for angle in _ANGLES)
+    inside = fence(mixed, "x").removesuffix(FENCE_CLOSE)
+    assert not set(inside) & set(_ANGLES) and inside.count("\xe9") == len(_ANGLES)
+
+
+@pytest.mark.parametrize("kinds", [1, 2, 13, len(_ANGLES)])
+def test_a_text_made_of_lookalikes_buys_neither_time_nor_length(kinds: int) -> None:
+    hostile = "".join(itertools.islice(itertools.cycle(f"{angle}u" for angle in _ANGLES[:kinds]), 40_000))
+    made = fence(hostile + "\xe9<u", "x").removesuffix(FENCE_CLOSE)
+    assert made.isascii() and made.endswith("?u?u?&lt;u\n") and made.count("<") == 1
+    assert len(made) < 80_000 + 10_000 * 10 + 100
 
 
 @pytest.mark.parametrize("spares", ["", "".join(map(chr, range(0xFDD0, 0xFDF0)))])
