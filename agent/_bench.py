@@ -29,27 +29,27 @@ ROW = {
 }
 
 
-def bench_log(folder: Path) -> dict[str, float]:
+def bench_log(folder: Path, runs: int = 3) -> dict[str, float]:
     """Rows per second: one by one, from 32 tasks at once (group commit), and in record_many batches of 32."""
     with EventLog(folder / "log.sqlite3") as log:
         return {
-            "one_by_one_per_s": _best(lambda: asyncio.run(_one_by_one(log, 400)), 400),
+            "one_by_one_per_s": _best(lambda: asyncio.run(_one_by_one(log, 400)), 400, runs),
             "one_by_one_sync_per_s": _best(
-                lambda: [log.record_sync("EGRESS_ALLOWED", ROW) for _ in range(400)], 400
+                lambda: [log.record_sync("EGRESS_ALLOWED", ROW) for _ in range(400)], 400, runs
             ),
-            "tasks_32_per_s": _best(lambda: asyncio.run(_tasks(log, 32, 100)), 3200),
-            "batches_of_32_per_s": _best(lambda: asyncio.run(_batches(log, 100)), 3200),
+            "tasks_32_per_s": _best(lambda: asyncio.run(_tasks(log, 32, 100)), 3200, runs),
+            "batches_of_32_per_s": _best(lambda: asyncio.run(_batches(log, 100)), 3200, runs),
         }
 
 
-def bench_verify(folder: Path) -> dict[str, float]:
+def bench_verify(folder: Path, runs: int = 3) -> dict[str, float]:
     """Rows per second that verify checks, on the log that `bench_log` left."""
     log = EventLog(folder / "log.sqlite3", read_only=True)
     rows = log.verify().rows
-    return {"verify_per_s": _best(log.verify, rows)}
+    return {"verify_per_s": _best(log.verify, rows, runs)}
 
 
-def bench_store(folder: Path) -> dict[str, float]:
+def bench_store(folder: Path, runs: int = 3) -> dict[str, float]:
     """Puts and gets of 64 KiB per second, each put durable, each get checked."""
     with ContentStore(folder / "content") as store:
         blobs = [os.urandom(65_536) for _ in range(60)]
@@ -62,8 +62,8 @@ def bench_store(folder: Path) -> dict[str, float]:
             )
 
         return {
-            "put_64k_per_s": _best(put, 20),
-            "get_64k_per_s": _best(lambda: [store.get(a) for a in addresses], 60),
+            "put_64k_per_s": _best(put, 20, runs),
+            "get_64k_per_s": _best(lambda: [store.get(a) for a in addresses], len(addresses), runs),
         }
 
 
@@ -82,21 +82,26 @@ async def _batches(log: EventLog, count: int) -> None:
         await log.record_many(batch)
 
 
-def _best(act: Callable[[], object], units: int) -> float:
+def _best(act: Callable[[], object], units: int, runs: int) -> float:
     times = []
-    for _ in range(3):
+    for _ in range(runs):
         start = time.perf_counter()
         act()
         times.append(time.perf_counter() - start)
     return round(units / min(times), 1)
 
 
-def run() -> dict[str, object]:
-    """Every figure of this module as one JSON object."""
+def run(quick: bool = False) -> dict[str, object]:
+    """Every figure of this module as one JSON object. quick: each measured once; the figures mean nothing."""
+    runs = 1 if quick else 3
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = {"log": bench_log(folder), "verify": bench_verify(folder), "store": bench_store(folder)}
-    guard = _bench_guard.run()
+        found = {
+            "log": bench_log(folder, runs),
+            "verify": bench_verify(folder, runs),
+            "store": bench_store(folder, runs),
+        }
+    guard = _bench_guard.run(quick)
     return found | {"guard, ms": guard["ms"], "guard, doubled input / input": guard["ratios"]}
 
 

@@ -29,8 +29,9 @@ def filled(page: str, reports: Mapping[str, Any]) -> str:
 
 def _report(report: Mapping[str, Any]) -> Iterable[str]:
     machine = report["machine"]
+    rounds = "" if report["rounds"] is None else f"{report['rounds']} rounds on "
     yield (
-        f"{report['rounds']} rounds on Linux {machine['kernel']}, {machine['cpus']} CPUs, Python "
+        f"{rounds}Linux {machine['kernel']}, {machine['cpus']} CPUs, Python "
         f"{machine['python']}, {'root' if machine['root'] else 'an ordinary user'}; load average "
         f"{report['load_before'][0]:.2f} before and {report['load_after'][0]:.2f} after."
     )

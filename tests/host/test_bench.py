@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fumehood._bench import Load, NotRun, Report, Row, Section, isolate, present
-from fumehood._bench._areas import AREAS
+from fumehood._bench import Load, NotRun, Options, Report, Row, Section, isolate, present
+from fumehood._bench._areas import AREAS, measuring, run_figures
 from fumehood._bench._measure import Base, interleaved, opened, under_load
 from fumehood._bench._model import load_ratios, percentile, with_ratios
 from fumehood._bench._peers import WHERE_FROM, working
@@ -207,6 +207,35 @@ def test_a_percentile_is_a_value_that_was_measured(share: float, value: float) -
 
 def test_an_area_is_offered_when_its_part_has_a_benchmark() -> None:
     assert present() == [area for area in AREAS if area == "isolate" or (ROOT / area / "_bench.py").exists()]
+
+
+@pytest.mark.parametrize(("rounds", "each"), [(100, 3), (2, 2)])
+def test_a_quick_run_makes_three_rounds_and_says_so(rounds: int, each: int) -> None:
+    from fumehood._bench._render import noise
+
+    taken: list[tuple[int, bool]] = []
+
+    def run(rounds: int = 100, quick: bool = False) -> dict[str, dict[str, int]]:
+        taken.append((rounds, quick))
+        return {"figures": {"a": 1}}
+
+    def own(quick: bool = False) -> dict[str, dict[str, int]]:
+        taken.append((0, quick))
+        return {"figures": {"a": 1}}
+
+    said = []
+    for measured in (run, own):
+        report = asyncio.run(
+            run_figures("broker", measured, Options(rounds=rounds, quick=True, say=lambda line: None))
+        )
+        said.append((report.rounds, noise(report).partition("Linux")[0]))
+    assert taken == [(each, True), (0, True)]
+    assert said == [(each, f"{each} rounds; "), (None, "")]
+
+
+def test_every_area_that_is_offered_can_be_run() -> None:
+    for area in present():
+        assert area == "isolate" or callable(measuring(area))
 
 
 def test_json_is_one_object_with_a_report_for_each_area(cli: Cli) -> None:

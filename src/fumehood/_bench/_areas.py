@@ -1,7 +1,8 @@
 """The areas of `fumehood bench`, and one adapter for those that other parts measure themselves.
 
 A part's benchmark is its module `_bench` with a function `run()` that returns figures as nested mappings of
-numbers and texts, plain or as a coroutine. An area whose module is not there is not offered.
+numbers and texts, plain or as a coroutine; it may take `rounds` and `quick`. An area whose module is not
+there is not offered.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import asyncio
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
-from fumehood._bench import _measure, isolate
+from fumehood._bench import _measure, _scripts, isolate
 from fumehood._bench._model import Figure, Options, Report, Section
 
 AREAS = ("isolate", "broker", "sandbox", "agent")
@@ -32,9 +33,20 @@ async def run_area(area: str, options: Options) -> Report:
     """Measure one area. Raises what it raises."""
     if area == "isolate":
         return await isolate.run(options)
-    run = importlib.import_module(f"fumehood.{area}._bench").run
+    return await run_figures(area, measuring(area), options)
+
+
+def measuring(area: str) -> Callable[..., Any]:
+    """The function that measures an area other than isolate."""
+    # What scripts cost is measured in cages, and those are the host's to build.
+    run = _scripts.run if area == "sandbox" else importlib.import_module(f"fumehood.{area}._bench").run
+    return cast("Callable[..., Any]", run)
+
+
+async def run_figures(area: str, run: Callable[..., Any], options: Options) -> Report:
+    """What a part's own function finds, as a report."""
     taken = inspect.signature(run).parameters
-    given = {"rounds": options.rounds, "quick": options.quick}
+    given = {"rounds": options.each, "quick": options.quick}
     before = _measure.load()
     options.say(area)
     arguments = {name: value for name, value in given.items() if name in taken}
@@ -42,7 +54,8 @@ async def run_area(area: str, options: Options) -> Report:
         found = await run(**arguments)
     else:  # it may want an event loop of its own
         found = await asyncio.to_thread(run, **arguments)
-    return Report(area, isolate.machine(), options.rounds, before, _measure.load(), tuple(_sections(found)))
+    rounds = options.each if "rounds" in arguments else None
+    return Report(area, isolate.machine(), rounds, before, _measure.load(), tuple(_sections(found)))
 
 
 def _sections(found: Mapping[str, Any]) -> Iterator[Section]:

@@ -40,7 +40,7 @@ class Bench:
     @property
     def rounds(self) -> int:
         """Calls of each contestant."""
-        return min(self.options.rounds, 3) if self.options.quick else self.options.rounds
+        return self.options.each
 
     def module(self, path: Path, name: str, **more: Any) -> ToolSpec:
         """A tool of this bench."""

@@ -24,6 +24,11 @@ class Options:
     only: tuple[str, ...] = ()
     say: Callable[[str], None] = print
 
+    @property
+    def each(self) -> int:
+        """Calls of each contestant that are really made: a quick run makes three at most."""
+        return min(self.rounds, 3) if self.quick else self.rounds
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -108,13 +113,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run. machine: what the figures belong to. load_before, load_after: the kernel's load averages;
-    far above 0 means that somebody else was measured too.
+    """One run. machine: what the figures belong to. rounds: None for an area that counts its own.
+    load_before, load_after: the kernel's load averages; far above 0 means that somebody else was measured
+    too.
     """
 
     area: str
     machine: Mapping[str, Any]
-    rounds: int
+    rounds: int | None
     load_before: tuple[float, float, float]
     load_after: tuple[float, float, float]
     sections: tuple[Section, ...] = ()

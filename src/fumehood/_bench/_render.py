@@ -39,8 +39,9 @@ def judged(aim: Target) -> tuple[str, str]:
 def noise(report: Report) -> str:
     """What the figures belong to, and how quiet the machine was."""
     machine = report.machine
+    rounds = "" if report.rounds is None else f"{report.rounds} rounds; "
     return (
-        f"{report.rounds} rounds; Linux {machine['kernel']}, {machine['cpus']} CPUs, "
+        f"{rounds}Linux {machine['kernel']}, {machine['cpus']} CPUs, "
         f"Python {machine['python']}, {'root' if machine['root'] else 'ordinary user'}; "
         f"load before {report.load_before[0]:.2f}, after {report.load_after[0]:.2f}"
     )
