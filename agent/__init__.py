@@ -26,7 +26,7 @@ from fumehood.agent._fence import UNTRUSTED_CONTENT_SYSTEM_NOTE, fence
 from fumehood.agent._fold import CallState, ExecutionState, StepState, fold
 from fumehood.agent._log import EventLog
 from fumehood.agent._log_table import Head
-from fumehood.agent._media import media_fault, sniff
+from fumehood.agent._media import media_fault, sniff, type_of_file
 from fumehood.agent._sqlite import StorageError, StorageFull, StorageVersion
 from fumehood.agent._store import ContentMissing, ContentStore, ContentTooLarge, StoredContent
 from fumehood.agent._taint import (
@@ -197,5 +197,6 @@ __all__ = [
     "tainted",
     "text_free_reasoning",
     "tool_result",
+    "type_of_file",
     "unwrap_tainted",
 ]

@@ -65,6 +65,34 @@ _SAME: Final[dict[str, frozenset[str]]] = {
     "image/bmp": frozenset({"image/bmp", "image/x-ms-bmp"}),
 }
 
+_ENDINGS: Final[dict[str, str]] = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "bmp": "image/bmp",
+    "tif": "image/tiff",
+    "tiff": "image/tiff",
+    "svg": "image/svg+xml",
+    "wav": "audio/wav",
+    "mp3": "audio/mpeg",
+    "ogg": "audio/ogg",
+    "flac": "audio/flac",
+    "mp4": "video/mp4",
+    "webm": "video/webm",
+    "pdf": "application/pdf",
+    "zip": "application/zip",
+    "gz": "application/gzip",
+    "json": "application/json",
+    "xml": "application/xml",
+    "html": "text/html",
+    "txt": "text/plain",
+    "log": "text/plain",
+    "md": "text/markdown",
+    "csv": "text/csv",
+}
+
 _MARKUP: Final = re.compile(
     rb"<\s*(?:!doctype\s+html|html[\s>]|script[\s>]|svg[\s>]|body[\s>]|iframe[\s>]|\?php)", re.IGNORECASE
 )
@@ -86,6 +114,14 @@ def sniff(data: bytes) -> str | None:
     if _MARKUP_START.match(data[:512]):
         return "image/svg+xml" if b"<svg" in data[:1024].lower() else "text/html"
     return None
+
+
+def type_of_file(name: str, data: bytes) -> str:
+    """The media type that a file's name says, else the one its bytes say. The two may differ: `media_fault`
+    judges that.
+    """
+    before, _, ending = name.rpartition("/")[2].rpartition(".")
+    return (_ENDINGS.get(ending.lower()) if before else None) or sniff(data) or "application/octet-stream"
 
 
 def media_fault(media_type: str, data: bytes) -> str | None:

@@ -1,7 +1,7 @@
 """Files that a call left in its private /tmp, handed back as bytes.
 
 The folder is opened from outside before the call begins, as a descriptor: it stays readable when the call's
-namespaces are gone. It is read only then, so nothing can change, swap or lengthen a file while it is looked at.
+namespaces are gone. It is read only then, so nothing can change or swap a file while it is looked at.
 Only regular files are opened, below the folder, through no link and no mount; sizes and counts are bounded
 before anything is read. What matched and was not taken is told with its reason. Source: openat2(2).
 
@@ -69,8 +69,9 @@ class Collection:
             self._why = f"the call's /tmp cannot be opened from outside: {error.strerror}"
 
     async def give(self, take: Take) -> tuple[tuple[str, str], ...]:
-        """Kill what runs, see it gone, hand every file that matches to `take`; returns (name, why) of what was
-        not taken, in order.
+        """Kill what runs, see it gone, hand every file that matches to `take`.
+
+        Returns (name, why) of what was not taken, in order.
         """
         self._child.kill()
         ended = await self._child.ended()
@@ -208,11 +209,9 @@ _KINDS = {
 
 def _unfit_name(name: str) -> str | None:
     """Why a name cannot be told on: it is no text, or text that would do something where it is shown."""
-    if any(0xDC80 <= ord(character) <= 0xDCFF for character in name):
+    if any(0xDC80 <= ord(char) <= 0xDCFF for char in name):
         return "its name is not UTF-8"
-    if any(ord(character) < 32 or 0x7F <= ord(character) < 0xA0 for character in name) or _STEERING & set(
-        name
-    ):
+    if any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or char in _STEERING for char in name):
         return "its name holds control characters"
     return None
 

@@ -22,7 +22,18 @@ from fumehood.policies.rules import EgressRule, parse_rule
 
 _ONLY_FOR = {"result": "command", "preload": "module"}
 # A script has no file, no environment and no process of its own; `ctx` is not there to emit events with.
-_NOT_FOR_SCRIPTS = ("read", "write", "env", "processes", "tmp", "cpu_s", "events", "start_s", "reuse")
+_NOT_FOR_SCRIPTS = (
+    "read",
+    "write",
+    "collect",
+    "env",
+    "processes",
+    "tmp",
+    "cpu_s",
+    "events",
+    "start_s",
+    "reuse",
+)
 _READ_BY_HOST = ("module", "script", "input_schema")
 
 
@@ -75,6 +86,13 @@ def _kind(at: KeyPath, raw: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(
                 (*at, key), "has no meaning for a script, which has no file and no process; delete it"
             )
+    if kinds == ["mcp"] and "collect" in raw:
+        yield Problem((*at, "collect"), "has no meaning for a server, which has one /tmp for many calls")
+    if raw.get("collect") and raw.get("reuse") is True:
+        yield Problem(
+            (*at, "collect"),
+            "files are read when the process is gone, and reuse = true keeps it; delete one",
+        )
     for key, kind in _ONLY_FOR.items():
         if key in raw and kinds != [kind]:
             yield Problem(

@@ -255,6 +255,27 @@ def _toml_list(words: list[str]) -> str:
 Command = Annotated[tuple[str, ...], PlainValidator(_command, json_schema_input_type=list[str])]
 
 
+def _collect_pattern(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError('must be a pattern in quotes such as "out/*.png"')
+    if not value or any(ord(char) < 32 or ord(char) == 127 for char in value):
+        raise ValueError("must name files, without control characters")
+    for base in ("/tmp/", "./"):
+        if value.startswith(base) and len(value) > len(base):
+            raise ValueError(f'starts from the call\'s own /tmp; write "{value[len(base) :]}"')
+    parts = value.split("/")
+    if value.startswith(("/", "~")) or ".." in parts:
+        raise ValueError("names files below the call's own /tmp, from there and without ..")
+    if "" in parts or "." in parts:
+        raise ValueError("names one file or several, with single slashes between folders")
+    if any("**" in part for part in parts):
+        raise ValueError('"**" is not read; write one pattern for each depth, such as "*/*.png"')
+    return value
+
+
+CollectPattern = Annotated[str, PlainValidator(_collect_pattern, json_schema_input_type=str)]
+
+
 def _dotted_name(value: object) -> str:
     if not isinstance(value, str) or not all(part.isidentifier() for part in value.split(".")):
         raise ValueError('must be a module as an import statement names it, such as "numpy" or "os.path"')

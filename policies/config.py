@@ -29,6 +29,7 @@ from fumehood.policies._fields import (
     AbsolutePath,
     AllowRule,
     CertificateFile,
+    CollectPattern,
     Command,
     DenyRule,
     DottedName,
@@ -204,6 +205,9 @@ class ToolConfig(_Table):
     )
     write: Annotated[tuple[ExistingPath, ...], Many] = Field(
         default=(), description="Paths the tool may write."
+    )
+    collect: Annotated[tuple[CollectPattern, ...], Many, Field(max_length=64)] = Field(
+        default=(), description="Files of the call's /tmp that are handed back."
     )
     timeout_s: Seconds = Field(default=30.0, description="Wall time of a call, in seconds.")
     cpu_s: Seconds = Field(default=30.0, description="Processor time of a call, in seconds.")

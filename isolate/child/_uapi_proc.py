@@ -142,8 +142,8 @@ def open_real(path: str) -> int:
 
 
 def open_beneath(folder: int, path: str, flags: int) -> int:
-    """`path` below the directory `folder`, close-on-exec: no link of any kind is followed, no mount entered, no
-    ".." leads out (openat2(2)). OSError: ELOOP for a link, EXDEV for the rest.
+    """`path` below the directory `folder`, close-on-exec; no link is followed, no mount entered, no ".."
+    leads out (openat2(2)). OSError: ELOOP for a link, EXDEV for the rest.
     """
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_XDEV
     how = struct.pack("QQQ", flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0, resolve)

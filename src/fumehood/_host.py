@@ -17,20 +17,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from fumehood._report import bounded, cancelled, declared, end_row, new_id, result_of, unavailable
+from fumehood._report import (
+    bounded,
+    cancelled,
+    declared,
+    end_row,
+    new_id,
+    result_of,
+    unavailable,
+    with_files,
+)
 from fumehood._result import CallResult
 from fumehood._scripts import Scripts
 from fumehood._services import CallServices
 from fumehood._toolspec import call_environment, door_ports, egress_policy, tool_spec, working_folder
-from fumehood.isolate import (
-    CallFrame,
-    Isolator,
-    Limits,
-    Signals,
-    Streams,
-    Tier,
-    ToolSpec,
-)
+from fumehood.isolate import CallFrame, Isolator, Limits, Signals, Streams, Tier, ToolSpec
 from fumehood.policies.errors import ConfigError, SandboxUnavailable
 
 if TYPE_CHECKING:
@@ -48,13 +49,11 @@ LOG_FILE, STORE_FOLDER = "events.sqlite3", "store"
 RUN_LIMITS = Limits(
     timeout_s=86400.0, cpu_s=86400.0, output=1 << 30, tmp=1 << 30, memory=4 << 30, processes=512
 )
-"""Of `Host.run`, where none are given: a day and 4 GiB, for servers and builds rather than for single
-calls.
-"""
+"""Of `Host.run`, where none are given: a day and 4 GiB, for servers and builds rather than for calls."""
 
 
 class Host:
-    """Runs configured tools. Use as an async context manager.
+    """Runs configured tools; an async context manager.
 
     config: from `load_config`. spares: children parked per tool after its first call; 0 for one-off use,
     where a spare would be thrown away. dial: test seam of the broker's connections (see
@@ -379,6 +378,7 @@ class Host:
                     ended = await self._isolator.call(
                         spec, frame, services, streams=streams, principal=principal, signals=signals
                     )
+                    await network.settle()
                     result = result_of(
                         frame,
                         spec,
@@ -394,7 +394,7 @@ class Host:
                 raise
             finally:
                 await network.close()
-            result = finish(result, network)
+            result = with_files(finish(result, network), services.files)
             await self.record_end(result, secrets)
             return result
         finally:

@@ -77,6 +77,7 @@ def result_of(
             {"syscall": name, "count": count, "why": why_refused(name)}
             for name, count in ended.violations.items()
         ),
+        uncollected=tuple({"name": name, "why": why} for name, why in ended.uncollected),
         execution_id=execution_id,
         process_code=ended.exit_code,
     )
@@ -101,6 +102,14 @@ def declared(result: CallResult, tool: ToolConfig, hosts: Sequence[str]) -> Call
         result = _read_output(result, tool.result)
     result = replace(result, tainted=taint_of(result.tool, tool.taint, hosts))
     return _with_parts(result) if tool.returns_media and result.outcome == "ok" else result
+
+
+def with_files(result: CallResult, files: Sequence[Mapping[str, Any]]) -> CallResult:
+    """The result and the files that its call left. What a tainted call left is as untrusted as its value."""
+    if not files:
+        return result
+    mark = {"untrusted": dict(result.tainted)} if result.tainted is not None else {}
+    return replace(result, parts=(*(result.parts or ()), *({**part, **mark} for part in files)))
 
 
 def _with_parts(result: CallResult) -> CallResult:

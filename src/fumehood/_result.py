@@ -29,10 +29,11 @@ class CallResult:
     """One call. `value`, `error`, `stdout`, `stderr` and `events` are what the tool claimed; everything else
     comes from the host alone.
 
-    parts: text and media parts, for a tool that the operator says returns media. tainted: {"origin": text}
-    when the value counts as untrusted. egress: one row a decision of the broker. violations: system calls
-    that the sandbox refused, as {"syscall", "count", "why"}. process_code: how the tool's own process ended
-    (negative: signal), None when there was none.
+    parts: text and media parts, for a tool that the operator says returns media, and the files that were
+    collected. uncollected: {"name", "why"} of files that were asked for and not taken. tainted:
+    {"origin": text} when the value counts as untrusted. egress: one row a decision of the broker. violations:
+    system calls that the sandbox refused, as {"syscall", "count", "why"}. process_code: how the tool's own
+    process ended (negative: signal), None when there was none.
     """
 
     call_id: str
@@ -52,6 +53,7 @@ class CallResult:
     layers: Mapping[str, str] = field(default_factory=dict)
     egress: Sequence[Mapping[str, Any]] = ()
     violations: Sequence[Mapping[str, Any]] = ()
+    uncollected: Sequence[Mapping[str, str]] = ()
     execution_id: str | None = None
     process_code: int | None = None
 
@@ -87,6 +89,7 @@ class CallResult:
             "enforcement": {"tier": self.tier, "layers": dict(self.layers)},
             "egress": [dict(row) for row in self.egress],
             "violations": [dict(row) for row in self.violations],
+            "uncollected": [dict(row) for row in self.uncollected],
             "execution_id": self.execution_id,
             "process_code": self.process_code,
         }

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class CallServices:
     """Serves one call; implements `fumehood.isolate.Services`.
 
-    secrets: name -> value of what the tool was given, scrubbed from everything that goes to the log.
+    secrets: name -> value of what the tool was given, scrubbed from everything that goes to the log. files:
+    the parts of what the call left and was collected.
     """
 
     def __init__(
@@ -38,12 +39,15 @@ class CallServices:
         self._ids = {"execution_id": execution_id, "call_id": call_id}
         self._tool, self._owner = tool, owner
         self._secrets = {name: value for name, value in secrets.items() if len(value) >= 4}
+        self.files: list[dict[str, Any]] = []
 
     async def doors(self, doors: Doors) -> None:
         """The call's own network: every name and connection in it is the broker's to decide."""
         from fumehood.broker import NetSockets
 
-        await self._network.attach(NetSockets(doors.dns_udp, doors.dns_tcp, doors.listeners, doors.proxy))
+        await self._network.attach(
+            NetSockets(doors.dns_udp, doors.dns_tcp, doors.listeners, doors.proxy, doors.watches)
+        )
 
     async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
         """One `ctx.fetch`.
@@ -85,25 +89,45 @@ class CallServices:
 
     async def put(self, data: bytes, media_type: str) -> Mapping[str, Any]:
         """One `ctx.put`: bytes into the store, the address back."""
+        stored = await self._stored(data, media_type)
+        if isinstance(stored, str):
+            return {"t": "failed", "reason": "store", "message": f"ctx.put: {stored}"}
+        return {"t": "stored", **stored}
+
+    async def collect(self, name: str, data: bytes) -> str | None:
+        """One file that the call left: into the store and a part of the result, or why not."""
+        from fumehood.agent import type_of_file
+
+        media_type = type_of_file(name, data)
+        stored = await self._stored(data, media_type)
+        if isinstance(stored, str):
+            return stored
+        kind = media_type.partition("/")[0]
+        self.files.append(
+            {
+                "type": kind if kind in ("image", "audio") else "file",
+                "media_type": media_type,
+                "name": name,
+                "source": {"kind": "ref", "ref": stored},
+            }
+        )
+        return None
+
+    async def _stored(self, data: bytes, media_type: str) -> dict[str, Any] | str:
+        """Address and size of content that is in the store and on record; or why it is not."""
         from fumehood.agent import StorageError, media_fault
 
         if (fault := media_fault(media_type, data)) is not None:
-            return {"t": "failed", "reason": "store", "message": f"ctx.put: {fault}"}
+            return fault
         try:
             stored = await asyncio.to_thread(self._store.put, data, media_type, owner=self._owner)
         except (ValueError, StorageError) as error:
-            return {"t": "failed", "reason": "store", "message": f"ctx.put: {error}"}
+            return str(error)
+        kept = {"address": stored.address, "size": stored.size}
         await self._log.record(
-            "CONTENT_STORED",
-            {
-                "tool": self._tool,
-                "address": stored.address,
-                "size": stored.size,
-                "media_type": stored.media_type,
-            },
-            **self._ids,
+            "CONTENT_STORED", {"tool": self._tool, **kept, "media_type": stored.media_type}, **self._ids
         )
-        return {"t": "stored", "address": stored.address, "size": stored.size}
+        return kept
 
     async def log(self, text: str) -> None:
         """One `ctx.log` line."""

@@ -52,6 +52,7 @@ def tool_spec(
         untrusted=tuple(Path(path) for other in config.tools.values() for path in other.write),
         files={} if authorities is None else {CA_BUNDLE: authorities},
         covers={} if authorities is None else dict.fromkeys(_SYSTEM_BUNDLES, CA_BUNDLE),
+        collect=tool.collect,
     )
 
 

@@ -68,6 +68,7 @@ def test_json_gives_the_whole_result_with_the_keys_of_the_contract(tools: Cli) -
         "egress": [],
         "process_code": None,
         "violations": [],
+        "uncollected": [],
     }
     assert {layers[name] for name in ("user", "mount", "pid", "net", "seccomp", "environment")} == {"FULL"}
 

@@ -115,6 +115,7 @@ def test_json_holds_the_same_facts(cli: Cli) -> None:
         "error": {"type": "ZeroDivisionError", "message": "division by zero", "during": "run"},
         "tainted": None,
         "violations": [],
+        "uncollected": [],
         "egress": [],
         "events": 0,
         "stored": [],

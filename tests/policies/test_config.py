@@ -67,6 +67,7 @@ retention = "durable"
 [tools.count]
 command = ["./bin/count", "-l"]
 result = "text"
+collect = ["out/*.png", "report.pdf"]
 input_schema = { type = "object", properties = { text = { type = "string" } } }
 
 [tools.files]
@@ -133,6 +134,7 @@ def test_a_tool_that_says_only_what_it_is_gets_the_documented_defaults(
                 "env": {},
                 "read": (),
                 "write": (),
+                "collect": (),
                 "timeout_s": 30.0,
                 "cpu_s": 30.0,
                 "memory": 512 * 1024**2,
@@ -213,6 +215,7 @@ def test_every_key_of_the_surface_is_read(base: Path) -> None:
     assert metrics.preload == ("json", "os.path")
     assert metrics.input_schema == {"type": "object"}
     assert config.tools["count"].command == (str(base / "bin/count"), "-l")
+    assert config.tools["count"].collect == ("out/*.png", "report.pdf")
     assert config.tools["files"].mcp == ("npx", "-y", "some-server")
     assert config.tools["rollup"].script == base / "tools/rollup.js"
     assert [tool.kind for tool in config.tools.values()] == ["module", "command", "mcp", "script"]

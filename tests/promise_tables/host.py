@@ -7,6 +7,11 @@ PROMISES: list[tuple[str, ...]] = [
         "R010",
     ),
     ("host:secret-only-to-its-tool", "A secret reaches the tool it is declared for, and no log row.", "R006"),
+    (
+        "host:files-handed-back",
+        "Files that the operator asked for are stored and parts of the result; the others have a reason.",
+        "contract 3, 6",
+    ),
     ("host:reuse-is-keyed", "A process is kept only for the same tool, environment and principal.", "R476"),
     (
         "host:refusals-are-on-record",

@@ -145,7 +145,9 @@ def show_result(out: Output, result: CallResult) -> None:
             cut = " (cut off)" if result.truncated[name] or len(text) > SHOWN_TEXT else ""
             out.problem(f"--- {name} of the tool{cut}", "dim")
             out.problem(visible(text[:SHOWN_TEXT]).rstrip("\n"), wrap=False)
-    for line in (*refusals(result), *violations(result.violations)):
+    for line in handed_back(result.parts):
+        out.note(line, wrap=False)  # an address is copied whole
+    for line in (*refusals(result), *violations(result.violations), *not_handed_back(result.uncollected)):
         out.note(line, "yellow")
     if result.outcome != "ok":
         show_failure(out, result)
@@ -169,6 +171,23 @@ def violations(rows: Iterable[Mapping[str, Any]]) -> list[str]:
             f"system call refused: {one_line(str(row['syscall']))}{often}: {one_line(str(row['why']))}"
         )
     return found
+
+
+def handed_back(parts: Iterable[Mapping[str, Any]] | None) -> list[str]:
+    """One line for each part that lies in the content store."""
+    found = []
+    for part in parts or ():
+        ref = (part.get("source") or {}).get("ref") or {}
+        if "address" in ref:
+            name = one_line(str(part.get("name") or part.get("type")))
+            what = one_line(f"{ref.get('size')} bytes of {part.get('media_type')}: {ref['address']}")
+            found.append(f"file: {name}: {what}")
+    return found
+
+
+def not_handed_back(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One line for each file that was asked for and not taken."""
+    return [f"file not taken: {one_line(str(row['name']))}: {one_line(str(row['why']))}" for row in rows]
 
 
 def show_failure(out: Output, result: CallResult) -> None:

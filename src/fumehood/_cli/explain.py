@@ -15,7 +15,7 @@ import click
 from fumehood._cli import _advice
 from fumehood._cli._output import Output, json_text, one_line, visible
 from fumehood._cli._settings import Settings, pass_settings
-from fumehood._cli.call import violations
+from fumehood._cli.call import handed_back, not_handed_back, violations
 from fumehood.policies.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -134,6 +134,12 @@ def _tell(out: Output, story: Story) -> None:
         out.line()
         out.line("Refused by the sandbox", "bold")
         for text in refused:
+            out.hanging(f"- {text}", 0)
+    files = [*handed_back(story.end.get("parts")), *not_handed_back(story.end.get("uncollected") or [])]
+    if files:
+        out.line()
+        out.line("Files of the call", "bold")
+        for text in files:
             out.hanging(f"- {text}", 0)
     _tell_rest(out, story)
     steps = _advice.steps(_tool(story), story.end, [_data(event) for event in story.decisions])
@@ -268,6 +274,7 @@ def _as_json(story: Story) -> dict[str, Any]:
         "enforcement": end.get("enforcement"),
         "limits": story.start.get("limits"),
         "violations": end.get("violations") or [],
+        "uncollected": end.get("uncollected") or [],
         "egress": [{"event_id": event.id, "at": event.at, **_data(event)} for event in story.decisions],
         "events": len(story.told),
         "stored": [_data(event).get("address") for event in story.stored],
