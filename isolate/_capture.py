@@ -23,9 +23,10 @@ class Capture:
     """
 
     def __init__(self, stdout: int | None, stderr: int | None, count: Callable[[int], int]) -> None:
-        self._fds = {name: fd for name, fd in (("stdout", stdout), ("stderr", stderr)) if fd is not None}
+        self._open = {name: fd for name, fd in (("stdout", stdout), ("stderr", stderr)) if fd is not None}
         self._count = count
-        self._ends: dict[str, asyncio.Future[None]] = {}
+        self._reading = False
+        self._over: asyncio.Future[None] | None = None
         self.kept = {"stdout": bytearray(), "stderr": bytearray()}
         self.cut = {"stdout": False, "stderr": False}
 
@@ -35,11 +36,11 @@ class Capture:
         return sum(map(len, self.kept.values()))
 
     def start(self) -> None:
-        """Read from now on."""
-        loop = asyncio.get_running_loop()
-        for name, fd in self._fds.items():
-            self._ends[name] = loop.create_future()
-            loop.add_reader(fd, self._read, name, fd)
+        """Read from now on, if that is not done already."""
+        if not self._reading:
+            self._reading = True
+            for name, fd in self._open.items():
+                asyncio.get_running_loop().add_reader(fd, self._read, name, fd)
 
     def _read(self, name: str, fd: int) -> bool:
         """Read one piece; False when there is nothing now."""
@@ -48,9 +49,11 @@ class Capture:
         except BlockingIOError:
             return False
         if not data:
-            asyncio.get_running_loop().remove_reader(fd)
-            if not self._ends[name].done():
-                self._ends[name].set_result(None)
+            if self._reading:
+                asyncio.get_running_loop().remove_reader(fd)
+            del self._open[name]
+            if self._over is not None and not self._open and not self._over.done():
+                self._over.set_result(None)
             return False
         room = self._count(len(data))
         self.kept[name] += data[:room]
@@ -59,20 +62,21 @@ class Capture:
 
     def take_what_is_there(self) -> None:
         """Read until nothing is left now: what was printed before a result was sent is in the pipes."""
-        for name, fd in self._fds.items():
+        for name, fd in tuple(self._open.items()):
             for _ in range(_AT_ONCE):
-                if self._ends[name].done() or not self._read(name, fd):
+                if not self._read(name, fd):
                     break
 
     async def to_the_end(self) -> None:
         """Read until every holder of the other ends is gone."""
-        for end in self._ends.values():
-            await end
+        self.start()
+        if self._open:
+            self._over = asyncio.get_running_loop().create_future()
+            await self._over
 
     def stop(self) -> None:
         """Read no more."""
-        loop = asyncio.get_running_loop()
-        for name, fd in self._fds.items():
-            if name in self._ends and not self._ends[name].done():
-                loop.remove_reader(fd)
-                self._ends[name].cancel()
+        if self._reading:
+            self._reading = False
+            for fd in self._open.values():
+                asyncio.get_running_loop().remove_reader(fd)

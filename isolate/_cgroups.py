@@ -17,6 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from fumehood.isolate._small import read_small
+
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "fumehood-"
 _KEPT = 16  # empty groups kept for each pair of limits
@@ -124,6 +126,8 @@ class Group:
     def __init__(self, version: int, folders: dict[str, Path], limits: tuple[int, int]) -> None:
         self._version, self._folders = version, folders
         self.limits = limits
+        # The end of a line of /proc/PID/cgroup; a name of our own, with no character that would be escaped.
+        self._seen_as = [f"/{folder.parent.name}/{folder.name}\n".encode() for folder in folders.values()]
         self._before = Counters()
 
     def prepare(self, memory: int, processes: int) -> None:
@@ -146,7 +150,7 @@ class Group:
 
     def empty(self) -> bool:
         """Whether no process is in it."""
-        return not any((folder / "cgroup.procs").read_text() for folder in self._folders.values())
+        return not any(read_small(f"{folder}/cgroup.procs") for folder in self._folders.values())
 
     def count_from_here(self) -> None:
         """What was counted so far belongs to an earlier call."""
@@ -175,10 +179,8 @@ class Group:
 
     def holds(self, pid: int) -> bool:
         """Whether the kernel says that the process is in every folder of this group."""
-        with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
-            ends = [line.rstrip("\n").rpartition(":")[2] for line in file]
-        wanted = {f"/{folder.parent.name}/{folder.name}" for folder in self._folders.values()}
-        return all(any(end.endswith(want) for end in ends) for want in wanted)
+        groups = read_small(f"/proc/{pid}/cgroup")
+        return all(want in groups for want in self._seen_as)
 
     def memory_kills(self) -> int:
         """Kills for memory during this call: one is enough to end it (version 1 kills a single process)."""
@@ -229,7 +231,7 @@ def _own_group(controller: str) -> Path | None:
 
 def _field(path: Path, name: str) -> int:
     try:
-        for line in path.read_text().splitlines():
+        for line in read_small(str(path)).decode().splitlines():
             key, _, value = line.partition(" ")
             if key == name:
                 return int(value)

@@ -13,30 +13,19 @@ import select
 import signal
 import socket
 from pathlib import Path
-from typing import Any
 
-from fumehood.isolate import _bpf, _posture, _strict_json, tiers
+from fumehood.isolate import _bpf, _posture, tiers
 from fumehood.isolate._capture import Capture
 from fumehood.isolate._cgroups import Group, Groups
 from fumehood.isolate._figures import Figures
+from fumehood.isolate._line import Line, Message, ProtocolError
 from fumehood.isolate._notify import Listener
 from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._spec import CallFrame, Limits, ToolSpec
 from fumehood.isolate._zygote import Exit, ZygoteGone, ZygoteHandle, readable
-from fumehood.isolate.child.frames import (
-    DATA,
-    DATA_CHUNK,
-    JSON,
-    MAX_ATTACHED,
-    FrameError,
-    FrameParser,
-    FrameTooLong,
-    header,
-)
 from fumehood.isolate.tiers import Tier
 from fumehood.policies.errors import SandboxUnavailable
 
-Message = dict[str, Any]
 Streams = tuple[int | None, int | None, int | None]
 """Descriptors for standard input, output and error; None for a pipe of ours (for input: a pipe or
 /dev/null).
@@ -45,15 +34,6 @@ Streams = tuple[int | None, int | None, int | None]
 CAGE_S = 10.0  # putting on the layers takes a millisecond; a child that needs this long hangs
 GONE_S = 5.0  # after SIGKILL to the init of its namespace a tree is gone in milliseconds
 _LOUD_S = 0.1
-_SOCKET_BUFFER = 1 << 20
-
-
-class ProtocolError(Exception):
-    """The child sent what the protocol does not allow; the text says what."""
-
-
-class OutputTooLong(Exception):
-    """The child wants to send one message of more bytes than its output limit."""
 
 
 class Child:
@@ -80,14 +60,16 @@ class Child:
         self._pidfds: list[int] = []
         self._exit: asyncio.Future[Exit] | None = None
         self._figures: Figures | None = None
-        self._sock: socket.socket | None = None
-        self._parser = FrameParser()
-        self._frames: list[tuple[int, bytes]] = []
-        self.message_bytes = 0  # how long the JSON of the last message was
-        self._send_lock = asyncio.Lock()
+        self._line: Line | None = None
 
     def __repr__(self) -> str:
         return f"<Child pid {self.pid} {'used' if self.used else 'fresh'}>"
+
+    @property
+    def line(self) -> Line:
+        """Its call socket."""
+        assert self._line is not None
+        return self._line
 
     @property
     def tier(self) -> Tier:
@@ -100,6 +82,16 @@ class Child:
             else "landlock"
         )
 
+    @property
+    def namespaced(self) -> bool:
+        """Whether it has a view and a process namespace of its own: nothing in that outlives its init."""
+        return self._scratch is None
+
+    @property
+    def tmp(self) -> str:
+        """The call's own folder, seen from outside."""
+        return str(self._folder or f"/proc/{self.pid}/root/tmp")
+
     # -- fork ------------------------------------------------------------------------------------------------
 
     async def fork(
@@ -109,11 +101,7 @@ class Child:
 
         streams: descriptors to use instead of pipes (they stay the caller's).
         """
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        for sock in (ours, theirs):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
-        self._sock = ours
+        self._line = line = Line()
         opened: list[int] = []
         try:
             ends = self._open_pipes(opened, streams or (None, None, None), stdin_pipe)
@@ -126,10 +114,10 @@ class Child:
             if self._scratch is not None:
                 self._folder = self._scratch.make(self._zygote.plan["slot"])
             _, self._pidfds, self._exit = await self._zygote.fork(
-                [theirs.fileno(), *ends], str(self._folder or "/tmp")
+                [line.theirs.fileno(), *ends], str(self._folder or "/tmp")
             )
         finally:
-            theirs.close()
+            line.theirs.close()
             for fd in opened:
                 os.close(fd)
         self.pid = _posture.host_pid(self._pidfds[0])
@@ -169,12 +157,10 @@ class Child:
         plan = self._zygote.plan
         try:
             async with asyncio.timeout(CAGE_S):
-                doors = 0 if plan["doors"] is None else 3 + len(plan["doors"])
-                while len(self.doors) < doors and (fds := await self._receive_fds()):
-                    self.doors += [socket.socket(fileno=fd) for fd in fds]
-                for fd in await self._receive_fds():
-                    self._listener = Listener(fd, _bpf.names(), self._refused)
-                message, _ = await self.receive()
+                message, _ = await self.line.receive()
+                while message["t"] == "doors":
+                    self.doors += [socket.socket(fileno=fd) for fd in self.line.take_fds(message)]
+                    message, _ = await self.line.receive()
         except TimeoutError:
             raise SandboxUnavailable(f"a child did not enter its cage within {CAGE_S:.0f} s") from None
         if message["t"] == "cage-failed":
@@ -184,6 +170,9 @@ class Child:
             )
         if message["t"] != "caged":
             raise SandboxUnavailable(f"a child answered {message['t']!r} instead of entering its cage")
+        self.line.no_fds()
+        for fd in self.line.take_fds(message):
+            self._listener = Listener(fd, _bpf.names(), self._refused)
         self.layers = {name: (level, detail) for name, (level, detail) in message["layers"].items()}
         await self._see_group()
         tier = tiers.reached(self.layers)
@@ -215,15 +204,6 @@ class Child:
             raise SandboxUnavailable("a child is not in its control group")
         self.layers["cgroup-limits"] = ("FULL", "")
 
-    async def _receive_fds(self) -> list[int]:
-        """Descriptors that our runtime sends before its first frame; none when that frame comes instead."""
-        assert self._sock is not None
-        await readable(self._sock.fileno())
-        first, fds, _, _ = socket.recv_fds(self._sock, 1, 64)
-        if not fds:
-            self._frames = self._parser.feed(first)  # the first byte of a frame
-        return fds
-
     def _refused(self, name: str) -> None:
         self.violations[name] = self.violations.get(name, 0) + 1
 
@@ -232,13 +212,13 @@ class Child:
 
         keep: bytes that an import may print and have kept, in `printed`.
         """
-        await self.send({"t": "go"})
+        await self.line.send({"t": "go"})
         # A pipe holds most of what imports print, and nobody reads it before the call; one that takes long
         # may wait for room in it.
         reading = asyncio.get_running_loop().call_later(_LOUD_S, self._read_prints, keep)
         try:
             async with asyncio.timeout(within_s):
-                message, _ = await self.receive()
+                message, _ = await self.line.receive()
         finally:
             reading.cancel()
             if self.printed is not None:
@@ -262,34 +242,19 @@ class Child:
     @property
     def alive(self) -> bool:
         """Whether the process still runs."""
-        if not self._pidfds:
-            return False
-        poll = select.poll()
-        poll.register(self._pidfds[0], select.POLLIN)
-        return not poll.poll(0)
+        return bool(self._pidfds) and not _over(self._pidfds[0])
 
     @property
     def quiet(self) -> bool:
         """Whether the process has said nothing that was not read: one that talks between calls is not used
         again.
         """
-        return not self.spoke and self.alive
-
-    @property
-    def spoke(self) -> bool:
-        """Whether the process has sent something that was not read: nothing is asked of it between calls."""
-        if self._frames or self._parser.pending:
-            return True
-        assert self._sock is not None
-        try:
-            return bool(self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-        except (BlockingIOError, ConnectionError):
-            return False
+        return not self.line.spoke and self.alive
 
     async def begin(self, spec: ToolSpec, frame: CallFrame) -> None:
         """Send the call: the module runs, the command is exec'd."""
         self.used = True
-        await self.send(
+        await self.line.send(
             {
                 "t": "call",
                 "call_id": frame.call_id,
@@ -300,78 +265,6 @@ class Child:
                 "arguments": list(frame.arguments),
             }
         )
-
-    # -- talk ------------------------------------------------------------------------------------------------
-
-    def accept_frames_up_to(self, cap: int) -> None:
-        """From now on a JSON frame may be `cap` bytes long."""
-        self._parser.cap = cap
-
-    async def receive(self) -> tuple[Message, bytes]:
-        """The child's next message and the bytes that belong to it.
-
-        Raises EOFError at its end, ProtocolError for nonsense.
-        """
-        kind, payload = await self._next_frame()
-        if kind != JSON:
-            raise ProtocolError("bytes that no message announced")
-        self.message_bytes = len(payload)
-        try:
-            message = _strict_json.decode(payload)
-        except _strict_json.NotStrict as error:
-            raise ProtocolError(f"a message that is no strict JSON: {error}") from error
-        if not isinstance(message, dict) or not isinstance(message.get("t"), str):
-            raise ProtocolError("a message without a type")
-        announced = message.get("bytes", 0)
-        if (
-            not isinstance(announced, int)
-            or isinstance(announced, bool)
-            or not 0 <= announced <= MAX_ATTACHED
-        ):
-            raise ProtocolError(f"{str(announced)[:40]} bytes announced, the limit is {MAX_ATTACHED}")
-        body = bytearray()
-        while len(body) < announced:
-            kind, payload = await self._next_frame()
-            if kind != DATA or not payload or len(body) + len(payload) > announced:
-                raise ProtocolError("bytes that do not fit what was announced")
-            body += payload
-        return message, bytes(body)
-
-    async def _next_frame(self) -> tuple[int, bytes]:
-        assert self._sock is not None
-        loop = asyncio.get_running_loop()
-        while not self._frames:
-            try:
-                data = await loop.sock_recv(self._sock, DATA_CHUNK)
-            except ConnectionError as error:
-                raise EOFError from error
-            if not data:
-                raise EOFError
-            try:
-                self._frames = self._parser.feed(data)
-            except FrameTooLong as error:
-                raise OutputTooLong(str(error)) from error
-            except FrameError as error:
-                raise ProtocolError(str(error)) from error
-        return self._frames.pop(0)
-
-    async def send(self, message: Message, data: bytes = b"") -> None:
-        """Send one message and its bytes; a child that has gone is not an error here, its end is seen
-        elsewhere.
-        """
-        import json
-
-        assert self._sock is not None
-        if data:
-            message = {**message, "bytes": len(data)}
-        payload = json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
-        loop = asyncio.get_running_loop()
-        async with self._send_lock:
-            with contextlib.suppress(ConnectionError, OSError):
-                await loop.sock_sendall(self._sock, header(JSON, len(payload)) + payload)
-                for start in range(0, len(data), DATA_CHUNK):
-                    chunk = data[start : start + DATA_CHUNK]
-                    await loop.sock_sendall(self._sock, header(DATA, len(chunk)) + chunk)
 
     def complaint(self) -> str:
         """What the child wrote to its error stream before it died: the only word of a failure in our own
@@ -408,30 +301,43 @@ class Child:
         with contextlib.suppress(ZygoteGone):
             # Shielded: whoever waits here may be cancelled, and the news itself must survive for the next one
             # who asks.
-            result = await asyncio.shield(self._exit)
-        if len(self._pidfds) > 1:
+            result = self._exit.result() if self._exit.done() else await asyncio.shield(self._exit)
+        if len(self._pidfds) > 1 and not _over(self._pidfds[-1]):
             await readable(self._pidfds[-1])
         return result
 
+    def bury(self) -> None:
+        """Kill it, and hear nothing more of it; `close` is still due."""
+        self.kill()
+        if self._listener is not None:
+            self._listener.close()
+        if self._line is not None:
+            self._line.read_no_more()
+
+    @property
+    def gone(self) -> bool:
+        """Whether every process of the tree has ended and the zygote has told how: `close` will not wait."""
+        return self._exit is None or (self._exit.done() and (not self._pidfds or _over(self._pidfds[-1])))
+
     async def close(self) -> None:
         """Kill, see the end, give everything back. Safe to call at any time, more than once."""
-        self.kill()
+        self.bury()
         if self._exit is not None and self._pidfds:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GONE_S):
                     await self.ended()
-        if self._listener is not None:
-            self._listener.close()
         if self._figures is not None:
             self._figures.close()
         for fd in (*self._pidfds, self.stdin, self.stdout, self.stderr):
             if fd is not None:
                 os.close(fd)
         self._pidfds, self.stdin, self.stdout, self.stderr = [], None, None, None
-        for sock in (*self.doors, self._sock):
-            if sock is not None:
-                sock.close()
-        self.doors, self._sock = [], None
+        for door in self.doors:
+            door.close()
+        self.doors = []
+        if self._line is not None:
+            self._line.close()
+            self._line = None
         if self._folder is not None and self._scratch is not None:
             folder, self._folder = self._folder, None
             await asyncio.to_thread(self._scratch.remove, folder)
@@ -439,3 +345,10 @@ class Child:
             group, self.group = self.group, None
             assert self._groups is not None
             self._groups.give_back(group)
+
+
+def _over(pidfd: int) -> bool:
+    """Whether the process has ended (pidfd_open(2))."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

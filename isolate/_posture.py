@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from fumehood.isolate._small import read_small
 
 _NAMESPACES = {
     "user": "user", "mount": "mnt", "pid": "pid", "net": "net", "ipc": "ipc", "uts": "uts",
     "cgroup-ns": "cgroup",
 }  # fmt: skip
 
+_STATUS = re.compile(rb"^(Uid|Cap[A-Z][a-z]+|NoNewPrivs|Seccomp):\t(.*)$", re.MULTILINE)
+_PID = re.compile(rb"^Pid:\t(-?\d+)$", re.MULTILINE)
 _PRIVATE = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC
 _LIMITS = {
     "Max core file size": None, "Max cpu time": "cpu_s", "Max processes": "processes",
@@ -50,9 +55,9 @@ def look(pid: int) -> Posture:
     None for what only a host with CAP_SYS_PTRACE may see of another user's process: a container's root lacks
     it by default.
     """
-    status = _status(pid)
+    status = dict(_STATUS.findall(read_small(f"/proc/{pid}/status")))
     capabilities = 0
-    for line in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+    for line in (b"CapInh", b"CapPrm", b"CapEff", b"CapAmb"):
         capabilities |= int(status[line], 16)
     try:
         ours = _our_namespaces(os.getpid())
@@ -61,20 +66,20 @@ def look(pid: int) -> Posture:
             for layer, name in _NAMESPACES.items()
             if os.readlink(f"/proc/{pid}/ns/{name}") != ours[layer]
         )
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = tuple(part.decode("utf-8", "replace") for part in file.read().split(b"\0") if part)
+        entries = read_small(f"/proc/{pid}/environ").split(b"\0")
+        environment = tuple(entry.decode("utf-8", "replace") for entry in entries if entry)
         descriptors = tuple(sorted(int(name) for name in os.listdir(f"/proc/{pid}/fd")))
         view = _view(f"/proc/{pid}/root")
     except PermissionError:
         own = environment = descriptors = view = None  # type: ignore[assignment]
     return Posture(
         own_namespaces=own,
-        seccomp_mode=int(status["Seccomp"]),
-        no_new_privs=status["NoNewPrivs"] == "1",
+        seccomp_mode=int(status[b"Seccomp"]),
+        no_new_privs=status[b"NoNewPrivs"] == b"1",
         capabilities=capabilities,
-        bounding=int(status["CapBnd"], 16),
+        bounding=int(status[b"CapBnd"], 16),
         descriptors=descriptors,
-        uid=int(status["Uid"].split()[0]),
+        uid=int(status[b"Uid"].split()[0]),
         environment=environment,
         view=view,
         limits=_limits(pid),
@@ -99,11 +104,9 @@ def _view(root: str) -> dict[str, str]:
 def _limits(pid: int) -> dict[str, int | None]:
     """Hard limits (proc(5), /proc/PID/limits)."""
     found: dict[str, int | None] = {}
-    with open(f"/proc/{pid}/limits", encoding="ascii") as file:
-        next(file)
-        for line in file:
-            hard = line[47:68].strip()
-            found[line[:26].strip()] = int(hard) if hard.isdigit() else None
+    for line in read_small(f"/proc/{pid}/limits").decode("ascii").splitlines()[1:]:
+        hard = line[47:68].strip()
+        found[line[:26].strip()] = int(hard) if hard.isdigit() else None
     return found
 
 
@@ -156,16 +159,7 @@ def seen_levels(seen: Posture) -> dict[str, tuple[str, str]]:
     }
 
 
-def _status(pid: int) -> dict[str, str]:
-    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        pairs = (line.split(":", 1) for line in file if ":" in line)
-        return {key: value.strip() for key, value in pairs}
-
-
 def host_pid(pidfd: int) -> int:
     """The process number behind a pidfd as this namespace numbers it; -1 when it is gone (pidfd_open(2))."""
-    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("Pid:"):
-                return int(line.split()[1])
-    return -1
+    found = _PID.search(read_small(f"/proc/self/fdinfo/{pidfd}"))
+    return int(found[1]) if found else -1

@@ -14,12 +14,14 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fumehood.isolate import _watch
 from fumehood.isolate._capture import Capture
-from fumehood.isolate._child import Child, Message, OutputTooLong, ProtocolError
+from fumehood.isolate._child import Child
+from fumehood.isolate._collect import Collection
+from fumehood.isolate._line import Message, OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import Seen, Verdict, judge
 from fumehood.isolate._spec import CallFrame, ToolSpec
 from fumehood.isolate.child.frames import MAX_KIND
@@ -34,20 +36,24 @@ _OBJECTS_PER_BYTE = 32  # the most that a byte of JSON becomes as Python objects
 _FRAME_SLACK = 4096
 _RESULT = len('{"t":"result","value":}')  # the frame around a value, which is not the tool's output
 _LINE = 64  # what a log line counts beside its text: a tool cannot fill the log with empty ones
+_LONG_S = 0.003
+"""A call that lasts longer has its output read as it comes; until then the pipes hold it."""
 _CLOSED_S = 1.0  # a process that ends takes its socket with it; one that outlives it so long has closed it
 
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """The sockets of one call's network namespace: a DNS server's two, a proxy's, and one listener a port.
+    """The sockets of one call's network namespace: a DNS server's two, a proxy's, one a port, and those that
+    see attempts which none of the others takes.
 
-    Whoever takes them closes them.
+    None listens yet. Whoever takes them closes them.
     """
 
     dns_udp: socket.socket
     dns_tcp: socket.socket
     proxy: socket.socket
     listeners: Mapping[int, socket.socket]
+    watches: tuple[socket.socket, ...] = ()
 
 
 class Services(Protocol):
@@ -73,12 +79,16 @@ class Services(Protocol):
     async def log(self, text: str) -> None:
         """Take one `ctx.log` line."""
 
+    async def collect(self, name: str, data: bytes) -> str | None:
+        """Keep one file that the call left; why it is not kept, or None."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """A call that is over, with every figure taken by the host. Times in seconds, sizes in bytes.
 
-    violations: refused system calls by name, how often each.
+    violations: refused system calls by name, how often each. uncollected: (name, why) of files that were asked
+    for and not handed back.
     """
 
     verdict: Verdict
@@ -93,6 +103,7 @@ class Ended:
     exit_code: int | None
     layers: Mapping[str, tuple[str, str]]
     violations: Mapping[str, int]
+    uncollected: tuple[tuple[str, str], ...] = ()
 
 
 class DidNotLoad(Exception):
@@ -120,24 +131,31 @@ class Session:
         self._figures: tuple[float, int] | None = None
         self._used = 0 if child.printed is None else self._capture.go_on(child.printed)
         child.printed = None
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._clock = asyncio.timeout(min(spec.limits.timeout_s, _EVER))
+        self._serving = False
         self._requests: set[asyncio.Task[None]] = set()
         self._held = 0
 
     async def run(self) -> Ended:
-        """Run the call to its end. Cancelling it kills the child."""
+        """Run the call to its end, and collect what it left. Cancelling it kills the child."""
+        if not self._spec.collect:
+            return await self._run()
+        with contextlib.closing(Collection(self._child, self._spec)) as files:
+            ended = await self._run()
+            if ended.verdict.outcome != "ok":
+                return ended
+            return replace(ended, uncollected=await files.give(self._services.collect))
+
+    async def _run(self) -> Ended:
         child, limits = self._child, self._spec.limits
         loop, started, keep = asyncio.get_running_loop(), time.perf_counter(), False
         before = child.figures() if self._spec.reuse else None
-        child.accept_frames_up_to(limits.output + _FRAME_SLACK)
-        self._capture.start()
+        child.line.accept_frames_up_to(limits.output + _FRAME_SLACK)
+        reading = loop.call_later(0 if self._spec.kind == "command" else _LONG_S, self._capture.start)
         watch = _watch.Watch(child, limits, self._limit_hit, before[0] if before else 0.0)
-        clock = loop.call_later(min(limits.timeout_s, _EVER), self._limit_hit, "timeout")
-        serving = asyncio.create_task(self._serve())
-        serving.add_done_callback(self._finish)
         figures = None
         try:
-            await self._over
+            await self._served()
             wall = time.perf_counter() - started
             said = self._seen.said
             if self._seen.stopped is None and said is not None and said["t"] == "result":
@@ -146,38 +164,43 @@ class Session:
             else:
                 self._look_before_the_end()
         finally:
+            reading.cancel()
             if not keep:
                 child.kill()
             watch.stop()
-            clock.cancel()
-            await self._end_of(serving)
+            await self._drop_requests()
         if figures is not None:
             # SIGKILL is sent: nothing of the tool runs any more. The caller need not wait until the kernel
             # has taken it apart.
             self._capture.take_what_is_there()
             self._figures = (figures[0] - (before[0] if before else 0.0), figures[1])
         else:
+            self._capture.start()  # whoever dies may still have much to say
             self._seen.exit = await child.ended()
             await self._capture.to_the_end()
             if child.group is not None:
                 self._seen.counters = child.group.counters()
-        self._capture.stop()
         return self._ended(wall)
 
-    async def _end_of(self, serving: asyncio.Task[None]) -> None:
-        """Nothing of this call runs on in the host; a fault of the host's own is raised."""
-        running = [task for task in (serving, *self._requests) if not task.done()]
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.gather(*running, return_exceptions=True)
-        if not serving.cancelled() and (error := serving.exception()) is not None:
-            self._capture.stop()
-            raise error
+    async def _served(self) -> None:
+        """Serve the child until it has answered, is at its end, or a limit stops it."""
+        try:
+            async with self._clock:
+                self._serving = True
+                await self._serve()
+        except TimeoutError:
+            if not self._clock.expired():
+                raise
+            if self._seen.protocol_fault is None:
+                self._limit_hit("timeout")
+        finally:
+            self._serving = False
 
-    def _finish(self, _: object = None) -> None:
-        if not self._over.done():
-            self._over.set_result(None)
+    def _finish(self) -> None:
+        """Stop serving."""
+        if self._serving and not self._clock.expired():
+            self._serving = False
+            self._clock.reschedule(0)
 
     def _limit_hit(self, reason: str) -> None:
         if self._seen.stopped is None and self._seen.said is None:
@@ -196,13 +219,13 @@ class Session:
         child, call = self._child, self._call
         if child.doors:
             await self._services.doors(self._take_doors())
-        if child.spoke:
+        if child.line.spoke:
             self._seen.protocol_fault = "it spoke before it was called"
             return
         feeding = asyncio.create_task(self._feed_stdin()) if self._spec.kind == "command" else None
         await child.begin(self._spec, call)
         try:
-            while self._seen.said is None and not self._over.done():
+            while self._seen.said is None and self._seen.stopped is None:
                 await self._one_message()
         except OutputTooLong:
             self._limit_hit("output")
@@ -229,23 +252,25 @@ class Session:
             self._seen.protocol_fault = "it closed its call socket and went on"
 
     def _take_doors(self) -> Doors:
-        (udp, tcp, proxy, *listeners), self._child.doors = self._child.doors, []
-        return Doors(udp, tcp, proxy, dict(zip(self._spec.doors or (), listeners, strict=True)))
+        (udp, tcp, proxy, *more), self._child.doors = self._child.doors, []
+        ports = self._spec.doors or ()
+        return Doors(udp, tcp, proxy, dict(zip(ports, more, strict=False)), tuple(more[len(ports) :]))
 
     async def _one_message(self) -> None:
         while len(self._requests) >= _REQUESTS_AT_ONCE or self._held > _HELD_AT_ONCE:
             await asyncio.wait(self._requests, return_when=asyncio.FIRST_COMPLETED)
-        message, body = await self._child.receive()
+        message, body = await self._child.line.receive()
         kind = message["t"]
         if kind in ("result", "error", "exec-failed"):
             if kind == "result" and "value" not in message:
                 raise ProtocolError("a result without a value")
             if (kind == "exec-failed") != (self._spec.kind == "command"):
                 raise ProtocolError(f"a message of the type {kind!r} from a {self._spec.kind} tool")
-            await self._finish_requests()
+            # A result ends the call; requests that the tool did not wait for are dropped, not left running.
+            await self._drop_requests()
             if kind == "result":
                 self._capture.take_what_is_there()  # printed before the result, counted before it
-                if not self._count(max(0, self._child.message_bytes - _RESULT)):
+                if not self._count(max(0, self._child.line.message_bytes - _RESULT)):
                     return
             self._seen.said = message
         elif kind == "emit":
@@ -259,7 +284,7 @@ class Session:
         elif kind in ("fetch", "put"):
             if not isinstance(message.get("id"), int):
                 raise ProtocolError(f"a {kind} request without a number")
-            held = len(body) + _OBJECTS_PER_BYTE * self._child.message_bytes
+            held = len(body) + _OBJECTS_PER_BYTE * self._child.line.message_bytes
             self._held += held
             task = asyncio.create_task(self._answer(message, body))
             self._requests.add(task)
@@ -285,7 +310,7 @@ class Session:
             answer, data = await self._services.fetch(message, body)
         else:
             answer, data = await self._services.put(body, str(message.get("media_type", ""))[:200]), b""
-        await self._child.send({**answer, "id": message["id"]}, data)
+        await self._child.line.send({**answer, "id": message["id"]}, data)
 
     def _answered(self, held: int, task: asyncio.Task[None]) -> None:
         self._requests.discard(task)
@@ -294,11 +319,12 @@ class Session:
             self._seen.protocol_fault = f"a request could not be served: {error}"
             self._finish()
 
-    async def _finish_requests(self) -> None:
-        """A result ends the call; requests that the tool did not wait for are dropped, not left running."""
+    async def _drop_requests(self) -> None:
+        """Nothing of this call runs on in the host."""
         for task in tuple(self._requests):
             task.cancel()
-        await asyncio.gather(*self._requests, return_exceptions=True)
+        if self._requests:
+            await asyncio.gather(*self._requests, return_exceptions=True)
 
     # -- streams ---------------------------------------------------------------------------------------------
 

@@ -1,13 +1,12 @@
 """The host's handle on one tool's zygote: start it, ask it for children, hear of their ends.
 
-One reader task owns the control socket. Answers are matched by request number; a zygote that says anything
+One reader owns the control socket. Answers are matched by request number; a zygote that says anything
 else, or goes away, fails every child that waits for it with the reason it gave.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import os
@@ -52,14 +51,14 @@ class ZygoteHandle:
         self._numbers = itertools.count(1)
         self._forked: dict[int, asyncio.Future[list[int]]] = {}
         self._exits: dict[int, asyncio.Future[Exit]] = {}
-        self._reader: asyncio.Task[None] | None = None
+        self._reading = False
         self._errors = bytearray()
         self._errors_fd = -1
         self._gone: str | None = None
         self.fresh_proc = False
 
     def __repr__(self) -> str:
-        state = "gone" if self._gone is not None else "up" if self._reader is not None else "new"
+        state = "gone" if self._gone is not None else "up" if self._reading else "new"
         return f"<ZygoteHandle {state}, children: {len(self._exits)}>"
 
     @property
@@ -105,7 +104,8 @@ class ZygoteHandle:
             await self.close()
             raise _start_failure(message, self._error_text())
         self.fresh_proc = message["fresh_proc"]
-        self._reader = asyncio.create_task(self._read(), name="fumehood-zygote")
+        self._reading = True
+        loop.add_reader(ours, self._read)
 
     async def fork(self, fds: list[int], tmp: str) -> tuple[int, list[int], asyncio.Future[Exit]]:
         """Ask for a child that gets these four descriptors.
@@ -126,32 +126,38 @@ class ZygoteHandle:
             self._fail(f"the zygote does not take requests: {error}")
         return number, await forked, exit_
 
-    async def _read(self) -> None:
-        while True:
-            try:
-                message, fds = await self._receive()
-            except OSError as error:
-                self._fail(str(error))
-                return
-            kind = message.get("t")
-            if kind == "forked":
-                future = self._forked.pop(message["n"])
-                if not future.done():
-                    future.set_result(fds)
-                else:  # nobody waits any more: the child is never used, and its init must not stay
-                    for fd in fds:
-                        os.close(fd)
-            elif kind == "exit":
-                ended = self._exits.pop(message["n"])
-                if not ended.done():
-                    ended.set_result(Exit(message["code"], message["cpu"], message["rss"]))
-            else:
-                self._fail(message.get("error", f"an unexpected message from the zygote: {kind}"))
-                return
+    def _read(self) -> None:
+        """One message of a zygote that serves."""
+        try:
+            self._take(*self._next())
+        except BlockingIOError:
+            return
+        except (OSError, ValueError, KeyError) as error:
+            self._fail(str(error))
+
+    def _take(self, message: dict[str, Any], fds: list[int]) -> None:
+        kind = message.get("t")
+        if kind == "forked":
+            future = self._forked.pop(message["n"])
+            if not future.done():
+                future.set_result(fds)
+            else:  # nobody waits any more: the child is never used, and its init must not stay
+                for fd in fds:
+                    os.close(fd)
+        elif kind == "exit":
+            ended = self._exits.pop(message["n"])
+            if not ended.done():
+                ended.set_result(Exit(message["code"], message["cpu"], message["rss"]))
+        else:
+            self._fail(message.get("error", f"an unexpected message from the zygote: {kind}"))
 
     async def _receive(self) -> tuple[dict[str, Any], list[int]]:
         assert self._control is not None
         await readable(self._control.fileno())
+        return self._next()
+
+    def _next(self) -> tuple[dict[str, Any], list[int]]:
+        assert self._control is not None
         data, fds, _, _ = socket.recv_fds(self._control, 65536, 4)
         if not data:
             raise ConnectionResetError(self._error_text() or "the zygote closed its socket")
@@ -159,6 +165,7 @@ class ZygoteHandle:
 
     def _fail(self, why: str) -> None:
         self._gone = why
+        self._read_no_more()
         waiting: list[asyncio.Future[Any]] = [*self._forked.values(), *self._exits.values()]
         for future in waiting:
             if not future.done():
@@ -166,6 +173,11 @@ class ZygoteHandle:
                 future.exception()  # a waiter that is gone must not make the loop complain
         self._forked.clear()
         self._exits.clear()
+
+    def _read_no_more(self) -> None:
+        if self._reading and self._control is not None:
+            self._reading = False
+            asyncio.get_running_loop().remove_reader(self._control)
 
     def _read_errors(self) -> None:
         try:
@@ -184,10 +196,7 @@ class ZygoteHandle:
 
         Children that still run die with it.
         """
-        if self._reader is not None:
-            self._reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reader
+        self._read_no_more()
         if self._control is not None:
             self._control.close()
             self._control = None

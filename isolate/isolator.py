@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import logging
 import os
 import random
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fumehood.isolate import _bpf, _watch
 from fumehood.isolate._cgroups import Groups
-from fumehood.isolate._child import Child, OutputTooLong, ProtocolError, Streams
+from fumehood.isolate._child import Child, Streams
+from fumehood.isolate._endings import Endings
 from fumehood.isolate._janitor import Janitor
+from fumehood.isolate._line import OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import how_ended
 from fumehood.isolate._plan import Filters, build_plan
 from fumehood.isolate._running import Running, Signals
 from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._session import DidNotLoad, Ended, Services, Session, not_started
-from fumehood.isolate._source import NoToolFile, refuse_unreachable, speaks_of_asyncio, stamp_of
+from fumehood.isolate._source import NoToolFile, Stamp, refuse_unreachable, speaks_of_asyncio
 from fumehood.isolate._spec import CallFrame, Machine, ToolSpec
 from fumehood.isolate._zygote import ZygoteGone, ZygoteHandle
 from fumehood.isolate.tiers import Tier
@@ -61,7 +62,7 @@ class _Cage:
     """
 
     spec: ToolSpec
-    stamp: tuple[Any, ...]
+    stamp: Stamp
     zygote: ZygoteHandle
     born: float
     used: float
@@ -97,9 +98,8 @@ class Isolator:
         self._janitor = Janitor(self._machine.executable, self._groups.folders, folders)
         self._cages: dict[str, _Cage] = {}
         self._starting: dict[str, asyncio.Lock] = {}
-        self._children: set[Child] = set()
+        self._endings = Endings()
         self._watches: dict[Child, _watch.Watch] = {}  # of those that wait for a call
-        self._retiring: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def __aenter__(self) -> Isolator:
@@ -109,12 +109,12 @@ class Isolator:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<Isolator {self.tier}, tools: {len(self._cages)}, children: {len(self._children)}>"
+        return f"<Isolator {self.tier}, tools: {len(self._cages)}, children: {len(self._endings.living)}>"
 
     @property
     def living(self) -> int:
         """How many children there are: parked, at work, or being taken apart."""
-        return len(self._children)
+        return len(self._endings.living)
 
     def parked(self, name: str) -> tuple[int, ...]:
         """The process numbers of the spares that wait for a call of this tool, oldest first."""
@@ -155,7 +155,7 @@ class Isolator:
                 signals.child = None
             cage.running -= 1
             if not (keep and self._keep(cage, key, child)):
-                self._later(self._discard(child))
+                self._bury(child)
             self._after_call(cage)
 
     async def start(self, spec: ToolSpec, frame: CallFrame, streams: Streams) -> Running:
@@ -187,7 +187,7 @@ class Isolator:
             self._look_away(child)
             if child.quiet:
                 return child
-            self._later(self._discard(child))
+            self._bury(child)
         return None
 
     def _keep(self, cage: _Cage, key: _Key, child: Child) -> bool:
@@ -195,9 +195,9 @@ class Isolator:
         if cage.retired or self._closed:
             return False
         for old in list(cage.kept)[: max(0, len(cage.kept) - MAX_KEPT + 1)]:
-            self._later(self._discard(cage.kept.pop(old)))
+            self._bury(cage.kept.pop(old))
         if (present := cage.kept.pop(key, None)) is not None:
-            self._later(self._discard(present))
+            self._bury(present)
         cage.kept[key] = child
         self._look_after(cage, child)
         return True
@@ -240,16 +240,14 @@ class Isolator:
 
     async def _cage(self, spec: ToolSpec) -> _Cage:
         lock = self._starting.setdefault(spec.name, asyncio.Lock())
+        cage = self._cages.get(spec.name)
+        if cage is not None and not lock.locked() and cage.stamp.untouched() and _serves(cage, spec):
+            return cage
         async with lock:  # one start at a time a tool; asyncio.Lock is fair
-            stamp, now = stamp_of(spec), time.monotonic()
+            stamp, now = Stamp.of(spec), time.monotonic()
             cage = self._cages.get(spec.name)
-            if (
-                cage is not None
-                and cage.stamp == stamp
-                and cage.spec == spec
-                and cage.zygote.alive
-                and now - cage.born < RENEW_S
-            ):
+            if cage is not None and cage.stamp.files == stamp.files and _serves(cage, spec):
+                cage.stamp = stamp
                 return cage
             self._retire(spec.name)
             for name in [
@@ -304,7 +302,7 @@ class Isolator:
         """Refill the spares, or let a retired cage go once its last call has ended."""
         if cage.retired or self._closed:
             if cage.running == 0:
-                self._later(self._let_go(cage))
+                self._endings.later(self._let_go(cage))
         elif self._spares and not cage.spec.reuse and cage.due is None:
             loop = asyncio.get_running_loop()
             cage.due = loop.call_later(REFILL_PAUSE_S, self._start_refill, cage)
@@ -313,12 +311,6 @@ class Isolator:
         cage.due = None
         if not cage.retired and not self._closed and (cage.refill is None or cage.refill.done()):
             cage.refill = asyncio.create_task(self._refill(cage))
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` beside everything else; `close` waits for it."""
-        task = asyncio.create_task(work)
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
 
     async def _refill(self, cage: _Cage) -> None:
         # Whoever waits for a child of his own comes first; the last of them starts the refill again.
@@ -347,7 +339,7 @@ class Isolator:
                 cage.spares.remove(child)
             for key in [key for key, kept in cage.kept.items() if kept is child]:
                 del cage.kept[key]
-            self._later(self._discard(child))
+            self._bury(child)
 
         figures = child.figures()
         used = figures[0] if figures is not None else 0.0
@@ -379,7 +371,7 @@ class Isolator:
         """A child that has entered its cage and imported the tool."""
         spec = cage.spec
         child = Child(cage.zygote, self._scratch)
-        self._children.add(child)
+        self._endings.living.add(child)
         try:
             try:
                 await child.fork(streams, self._groups, spec.limits, stdin_pipe=spec.kind == "command")
@@ -410,10 +402,13 @@ class Isolator:
             raise ZygoteGone("killed from outside, or out of memory")
         return how_ended(exit_)
 
+    def _bury(self, child: Child) -> None:
+        self._look_away(child)
+        self._endings.bury(child)
+
     async def _discard(self, child: Child) -> None:
         self._look_away(child)
-        await child.close()
-        self._children.discard(child)
+        await self._endings.discard(child)
 
     async def close(self) -> None:
         """Kill every child and every zygote and see them gone."""
@@ -422,16 +417,22 @@ class Isolator:
         self._cages.clear()
         for cage in cages:
             cage.retired = True
-        while self._retiring:
-            await asyncio.gather(*self._retiring, return_exceptions=True)
+        await self._endings.settle()
         await asyncio.gather(*(self._let_go(cage) for cage in cages))
-        for child in tuple(self._children):
-            with contextlib.suppress(OSError):
-                await self._discard(child)
+        await self._endings.close()
         self._groups.close()
         if self._scratch is not None:
             self._scratch.close()
         await self._janitor.close()
+
+
+def _serves(cage: _Cage, spec: ToolSpec) -> bool:
+    """Whether this generation still takes calls of the tool as it is configured now."""
+    return (
+        (cage.spec is spec or cage.spec == spec)
+        and cage.zygote.alive
+        and time.monotonic() - cage.born < RENEW_S
+    )
 
 
 def _filters(variant: _bpf.Variant, **options: bool) -> Filters:

@@ -11,11 +11,11 @@ import contextlib
 import fcntl
 import os
 import signal
-import socket
 import termios
 from typing import Any
 
 from . import _uapi_proc
+from .channel import Channel
 from .layers import FULL, MISSING, PARTIAL, Status, landlock, limits, mount, net, proc, user
 
 # What the interpreter has changed and a program expects to find unchanged.
@@ -31,9 +31,10 @@ class CageError(Exception):
 
 
 def enter(
-    plan: dict[str, Any], channel: socket.socket, zygote: int, ruleset: int | None
-) -> dict[str, Status]:
-    """Put on every per-call layer; returns the levels as the kernel's answers showed them.
+    plan: dict[str, Any], channel: Channel, zygote: int, ruleset: int | None
+) -> tuple[dict[str, Status], int | None]:
+    """Put on every per-call layer; returns the levels as the kernel's answers showed them, and the listener
+    of refused system calls, which the host gets.
 
     1. Own session, default signals: no terminal, no handler of the zygote's.
     2. Mounts while we still may: /proc of this process namespace, /tmp, /dev/shm.
@@ -75,12 +76,13 @@ def enter(
     _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 1 if plan["dumpable"] else 0)
     _uapi_proc.die_with_parent(zygote)
     with _step("seccomp"):
-        done.update(_seccomp(plan, channel))
-    return done
+        layers, listener = _seccomp(plan)
+        done.update(layers)
+    return done, listener
 
 
-def _seccomp(plan: dict[str, Any], channel: socket.socket) -> dict[str, Status]:
-    """The filter with a listener, which goes to the host; without one where another listener stands above us
+def _seccomp(plan: dict[str, Any]) -> tuple[dict[str, Status], int | None]:
+    """The filter with a listener; without one where another listener stands above us
     already (EBUSY).
     """
     try:
@@ -92,10 +94,8 @@ def _seccomp(plan: dict[str, Any], channel: socket.socket) -> dict[str, Status]:
             MISSING,
             f"no listener ({error.strerror}); refused system calls are refused without being named",
         )
-        return {"seccomp": _plain_seccomp(plan), "seccomp-notify": missing}
-    socket.send_fds(channel, [b"L"], [listener])
-    os.close(listener)
-    return {"seccomp": (FULL, ""), "seccomp-notify": (FULL, "")}
+        return {"seccomp": _plain_seccomp(plan), "seccomp-notify": missing}, None
+    return {"seccomp": (FULL, ""), "seccomp-notify": (FULL, "")}, listener
 
 
 def _plain_seccomp(plan: dict[str, Any]) -> Status:
@@ -108,7 +108,7 @@ def _plain_seccomp(plan: dict[str, Any]) -> Status:
     return FULL, ""
 
 
-def _namespaces(plan: dict[str, Any], channel: socket.socket) -> dict[str, Status]:
+def _namespaces(plan: dict[str, Any], channel: Channel) -> dict[str, Status]:
     done: dict[str, Status] = {}
     with _step("mount"):
         _uapi_proc.unshare(_uapi_proc.CLONE_NEWNS)
@@ -130,7 +130,7 @@ def _namespaces(plan: dict[str, Any], channel: socket.socket) -> dict[str, Statu
         done["ipc"] = done["pid"] = done["uts"] = done["cgroup-ns"] = (FULL, "")
     with _step("net"):
         if plan["doors"] is not None:
-            net.open_doors(channel, plan["doors"], plan["proxy_port"], plan["backlog"])
+            net.open_doors(channel, plan["doors"], plan["proxy_port"], plan["landlock"]["watched"])
         done["net"] = (FULL, "")
     return done
 

@@ -37,10 +37,7 @@ def serve_module(channel: Channel, path: str, tmp: str) -> None:
     channel.send({"t": "ready", "error": failure})
     while True:
         call, _ = channel.receive()
-        if dict(os.environ) != call["env"]:
-            os.environ.clear()
-            os.environ.update(call["env"])
-            time.tzset()
+        _set_environment(call["env"])
         if function is None and call["env_late"]:
             # The module may have read a credential while it was imported; those arrive only now.
             function, failure = _load(path)
@@ -50,6 +47,20 @@ def serve_module(channel: Channel, path: str, tmp: str) -> None:
             _answer(channel, _run(function, channel, call, tmp))
         # One call is all a child serves, unless the operator said `reuse`. In either case it stays until it
         # is killed: the host looks at our processes and our /tmp before it decides how the call ended.
+
+
+def _set_environment(wanted: dict[str, str]) -> None:
+    """What differs is changed, and no more: each change is a page to be copied, and the time zone a file to
+    be read.
+    """
+    zone = os.environ.get("TZ")
+    for name in [name for name in os.environ if name not in wanted]:
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    if wanted.get("TZ") != zone:
+        time.tzset()
 
 
 def _answer(channel: Channel, answer: Message) -> None:

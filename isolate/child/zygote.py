@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from typing import Any
 
 from . import _uapi_proc, cage, runtime
@@ -172,6 +173,7 @@ def prepare(plan: dict[str, Any]) -> None:
     sys.path[:] = plan["sys_path"]
     os.environ.clear()
     os.environ.update(plan["early_env"])  # no secret is in it: those come with the call
+    time.tzset()
     for name in plan["preload"]:
         importlib.import_module(name)
     _use_once()
@@ -218,10 +220,9 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
         if ruleset is not None:
             os.dup2(ruleset, 4, inheritable=False)
         _uapi_proc.close_from(4 if ruleset is None else 5)
-        sock = socket.socket(fileno=3)
-        channel = Channel(sock)
+        channel = Channel(socket.socket(fileno=3))
         try:
-            layers = cage.enter(plan, sock, parent, None if ruleset is None else 4)
+            layers, listener = cage.enter(plan, channel, parent, None if ruleset is None else 4)
         except cage.CageError as error:
             channel.send(
                 {
@@ -232,7 +233,7 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
                 }
             )
             os._exit(72)
-        channel.send({"t": "caged", "layers": layers})
+        channel.send_with({"t": "caged", "layers": layers}, [] if listener is None else [listener])
         channel.receive()  # the host has looked at us from outside and says go on
         if plan["tool"]["kind"] == "module":
             runtime.serve_module(channel, plan["tool"]["path"], plan["tmp"])

@@ -82,7 +82,7 @@ async def test_a_killed_zygote_ends_its_calls_with_a_verdict_and_the_next_call_h
     async with Isolator("namespaces", spares=0) as isolator:
         call = asyncio.create_task(isolator.call(spec, CallFrame("c", None, PATH), Services()))
         assert await settled(lambda: bool(running(marker)), True)
-        (child,) = isolator._children
+        (child,) = isolator._endings.living
         zygote = psutil.Process(child.pid).parent()
         assert zygote is not None
         zygote.send_signal(signal.SIGKILL)
@@ -118,8 +118,8 @@ async def test_a_process_that_failed_or_talks_between_calls_is_not_used_again(fo
     async with Isolator("namespaces", spares=0) as isolator:
         first = await isolator.call(spec, CallFrame("c", way, PATH), Services())
         if way == "thread":
-            (child,) = isolator._children
-            assert await settled(lambda: child.spoke, True)
+            (child,) = isolator._endings.living
+            assert await settled(lambda: child.line.spoke, True)
         second = await isolator.call(spec, CallFrame("c", None, PATH), Services())
     assert short(first) == {"fail": "tool_error", "thread": "ok"}[way]
     assert (short(second), second.verdict.value) == ("ok", 1)

@@ -4,9 +4,9 @@ a socket pair, with no real child.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
-import socket
 import struct
 from typing import Any
 
@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fumehood.isolate import CallFrame, Ended, Limits, ToolSpec
-from fumehood.isolate._child import Child, OutputTooLong, ProtocolError
+from fumehood.isolate._child import Child
+from fumehood.isolate._line import Line, OutputTooLong, ProtocolError
 from fumehood.isolate._session import Session
 from fumehood.isolate._zygote import Exit
 from fumehood.isolate.child.frames import DATA, DATA_CHUNK, HEADER, JSON, FrameError, FrameParser, header
@@ -166,10 +167,9 @@ def _stream(dice: random.Random) -> bytes:
 class PairedChild(Child):
     """The host's side of a child that is only a socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self) -> None:
         super().__init__(zygote=None)  # type: ignore[arg-type]
-        sock.setblocking(False)
-        self._sock = sock
+        self._line = Line()
 
     async def ended(self) -> Exit | None:
         return Exit(0, 0.0, 0)
@@ -181,13 +181,12 @@ class PairedChild(Child):
         return None
 
 
-def _pair(data: bytes) -> tuple[PairedChild, socket.socket]:
-    ours, theirs = socket.socketpair()
-    for sock in (ours, theirs):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    theirs.sendall(data)
-    theirs.shutdown(socket.SHUT_WR)
-    return PairedChild(ours), theirs
+def _line(data: bytes) -> Line:
+    """The host's end, with a child that sends `data` and is gone."""
+    line = Line()
+    line.theirs.sendall(data)
+    line.theirs.close()
+    return line
 
 
 @pytest.mark.promise("isolate:any-bytes-from-a-child")
@@ -195,11 +194,10 @@ def _pair(data: bytes) -> tuple[PairedChild, socket.socket]:
 async def test_ten_thousand_streams_end_in_a_protocol_error_or_the_end_of_the_stream() -> None:
     ends: dict[str, int] = {}
     for number in range(STREAMS):
-        child, theirs = _pair(_stream(random.Random(number)))
-        with theirs, child._sock or theirs:
+        with contextlib.closing(_line(_stream(random.Random(number)))) as line:
             try:
                 while True:
-                    message, body = await child.receive()
+                    message, body = await line.receive()
                     assert isinstance(message["t"], str)
                     assert len(body) == message.get("bytes", 0)
             except (ProtocolError, OutputTooLong, EOFError) as error:
@@ -219,9 +217,8 @@ async def test_whole_calls_over_such_streams_end_in_a_verdict(kind: str) -> None
     outcomes: dict[str, int] = {}
     for number in range(CALLS):
         # The stream comes after the call: what is there before it is refused as a whole.
-        ours, theirs = socket.socketpair()
-        child = AnsweringChild(ours, theirs, _stream(random.Random(number)))
-        with theirs, ours:
+        child = AnsweringChild(_stream(random.Random(number)))
+        with contextlib.closing(child.line):
             ended = await Session(child, spec, CallFrame("c", {}, {}), Services()).run()
         assert isinstance(ended, Ended)
         json.dumps([ended.verdict.value, ended.verdict.error, ended.events])
@@ -237,12 +234,11 @@ async def test_whole_calls_over_such_streams_end_in_a_verdict(kind: str) -> None
 class AnsweringChild(PairedChild):
     """Sends its stream once it has been called."""
 
-    def __init__(self, ours: socket.socket, theirs: socket.socket, data: bytes) -> None:
-        super().__init__(ours)
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        self._theirs, self._data = theirs, data
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._data = data
 
     async def begin(self, spec: ToolSpec, frame: CallFrame) -> None:
         await super().begin(spec, frame)
-        self._theirs.sendall(self._data)
-        self._theirs.shutdown(socket.SHUT_WR)
+        self.line.theirs.sendall(self._data)
+        self.line.theirs.close()

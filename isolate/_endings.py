@@ -1,0 +1,72 @@
+"""How children end on the host's side: killed at once, taken apart a little later, all of them seen gone.
+
+Taking a child apart means to hear of its end from the zygote, see its namespace gone, and give descriptors
+and groups back. Right after the kill one would wait for each of those; a little later nothing is left to
+wait for, and many are done at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
+
+from fumehood.isolate._child import Child
+
+BURIED_S = 0.003
+"""Between a child's end and its taking apart."""
+
+
+class Endings:
+    """The children of one isolator, from fork to gone. living: all that are not taken apart yet."""
+
+    def __init__(self) -> None:
+        self.living: set[Child] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._buried: list[Child] = []
+        self._digging: asyncio.TimerHandle | None = None
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` beside everything else; `settle` waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def bury(self, child: Child) -> None:
+        """Kill a child now; the rest follows."""
+        child.bury()
+        self._buried.append(child)
+        if self._digging is None:
+            self._digging = asyncio.get_running_loop().call_later(BURIED_S, self._dig)
+
+    def _dig(self) -> None:
+        self._digging = None
+        buried, self._buried = self._buried, []
+        self.later(self._discard_all([child for child in buried if child.gone]))
+        for child in buried:
+            if not child.gone:
+                self.later(self.discard(child))
+
+    async def _discard_all(self, children: list[Child]) -> None:
+        for child in children:
+            await self.discard(child)
+
+    async def discard(self, child: Child) -> None:
+        """Kill a child, see its end, give everything of it back."""
+        await child.close()
+        self.living.discard(child)
+
+    async def settle(self) -> None:
+        """Everything that was begun is over."""
+        if self._digging is not None:
+            self._digging.cancel()
+            self._dig()
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Take apart whatever still lives."""
+        for child in tuple(self.living):
+            with contextlib.suppress(OSError):
+                await self.discard(child)
