@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import h11
 import httpcore
 
+from fumehood.broker._addresses import Address
 from fumehood.broker._dial import PinnedStream
 
 MAX_HEAD = 64 * 1024  # bytes of one response head; browsers stop between 16 and 256 KiB
@@ -29,12 +30,16 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class UpstreamFailed(Exception):
-    """The upstream broke off or broke the protocol. reason: `upstream` or `budget-bytes`."""
+    """The upstream broke off or broke the protocol. reason: `upstream` or `budget-bytes`.
 
-    def __init__(self, what: str, reason: str = "upstream") -> None:
+    unprocessed: the upstream says that it did not look at the request, so that it may be sent once more.
+    """
+
+    def __init__(self, what: str, reason: str = "upstream", *, unprocessed: bool = False) -> None:
         super().__init__(what)
         self.what = what
         self.reason = reason
+        self.unprocessed = unprocessed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class Exchange:
         self.answered = False
         self.used = 0
         self.trailers: Headers = ()
+        self._base = (0, 0)
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
 
     def __repr__(self) -> str:
@@ -81,6 +87,26 @@ class Exchange:
         """Make ready for the next request on a reusable connection."""
         self._h11.start_next_cycle()
         self.answered = False
+        self._base = (self.stream.sent, self.stream.received)
+
+    @property
+    def peer(self) -> Address:
+        """The vetted address that the connection leads to."""
+        return self.stream.peer
+
+    @property
+    def sent(self) -> int:
+        """Bytes sent for the current request."""
+        return self.stream.sent - self._base[0]
+
+    @property
+    def received(self) -> int:
+        """Bytes received for the current request."""
+        return self.stream.received - self._base[1]
+
+    def abort(self) -> None:
+        """End it at once, from outside the task that uses it."""
+        self.stream.abort()
 
     async def send(
         self,

@@ -1,8 +1,8 @@
 """How each door says no, so that the client fails at once and shows the reason where it can.
 
-Guarantees: the code stands in the reason phrase (most clients print it), in the header `X-Proxy-Error` and in
-a JSON body; a TLS client gets the alert access_denied; nothing hangs. Never 407: there is no password to ask
-for.
+Guarantees: the code stands in the reason phrase (most clients print it; HTTP/2 has none), in the header
+`X-Proxy-Error` and in a JSON body; a TLS client gets the alert access_denied; nothing hangs. Never 407: there
+is no password to ask for.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import json
 import math
 import re
 import socket
+import struct
+from dataclasses import dataclass
 
 from fumehood.broker._head import MAX_HEAD
 from fumehood.broker._hello import ACCESS_DENIED, alert, looks_like_tls
 from fumehood.broker._types import EgressRefused
 from fumehood.policies.reasons import reason as reason_of
 
+HTTP_1_1_REQUIRED = 0xD  # RFC 9113 section 7
+_SETTINGS, _GOAWAY = 4, 7  # frame types, RFC 9113 section 6
 LINGER = 1.0  # seconds a refused client has to read its answer before the connection is reset
 _STATUS = {
     "malformed": 400,
@@ -44,8 +48,18 @@ def looks_like_http(data: bytes) -> bool | None:
     return line.rstrip(b"\r").endswith((b" HTTP/1.1", b" HTTP/1.0"))
 
 
-def http_refusal(refused: EgressRefused, *, status: int | None = None) -> bytes:
-    """The whole answer for a refused HTTP request or CONNECT."""
+@dataclass(frozen=True, slots=True)
+class RefusalAnswer:
+    """What a refused HTTP request is told, whichever version frames it."""
+
+    status: int
+    code: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+def refusal_answer(refused: EgressRefused, *, status: int | None = None) -> RefusalAnswer:
+    """The answer for a refused HTTP request or CONNECT."""
     decision = refused.decision
     code = decision.reason or "malformed"
     number = status or _STATUS.get(code, 403)
@@ -62,16 +76,35 @@ def http_refusal(refused: EgressRefused, *, status: int | None = None) -> bytes:
             "event_id": refused.event_id,
         }
     ).encode()
-    lines = [
-        f"HTTP/1.1 {number} {verb} {code}",
-        f"X-Proxy-Error: {verb} {code}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
+    headers = [
+        ("X-Proxy-Error", f"{verb} {code}"),
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
     ]
     if refused.retry_after is not None:
-        lines.append(f"Retry-After: {max(1, math.ceil(refused.retry_after))}")
-    return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
+        headers.append(("Retry-After", str(max(1, math.ceil(refused.retry_after)))))
+    return RefusalAnswer(number, f"{verb} {code}", tuple(headers), body)
+
+
+def http_refusal(refused: EgressRefused, *, status: int | None = None) -> bytes:
+    """The whole answer in HTTP/1.1."""
+    answer = refusal_answer(refused, status=status)
+    lines = [f"HTTP/1.1 {answer.status} {answer.code}"]
+    lines += [f"{key}: {value}" for key, value in (*answer.headers, ("Connection", "close"))]
+    return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + answer.body
+
+
+def h2_refusal(words: str) -> bytes:
+    """For a client that speaks HTTP/2 where it must not: SETTINGS, then GOAWAY with HTTP_1_1_REQUIRED.
+
+    RFC 9113 sections 6.5, 6.8 and 7; a client library that knows the code falls back.
+    """
+    payload = struct.pack("!II", 0, HTTP_1_1_REQUIRED) + words.encode("ascii", "replace")
+    return _frame(_SETTINGS, b"") + _frame(_GOAWAY, payload)
+
+
+def _frame(kind: int, payload: bytes) -> bytes:
+    return struct.pack("!I", len(payload))[1:] + struct.pack("!BBI", kind, 0, 0) + payload
 
 
 def raw_refusal(first: bytes, refused: EgressRefused) -> bytes:
