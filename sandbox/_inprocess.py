@@ -7,16 +7,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import resource
 import threading
 from typing import Any
 
 from fumehood.sandbox._model import Ending, Script, ScriptError
 from fumehood.sandbox._protocol import Bridge, LimitHit
-from fumehood.sandbox.child._job import End, Job, JobLimits
-from fumehood.sandbox.child._settings import THREAD_STACK
+from fumehood.sandbox.child._job import End, Job, JobLimits, Stop
+from fumehood.sandbox.child._settings import start_thread
 from fumehood.sandbox.child._worker import ThreadTransport
 
-_stack_lock = threading.Lock()
+MAIN_STACK = 8 << 20  # of the main thread, as shells set it; 2 MiB of it are for the guest
 
 
 class EngineThreads:
@@ -27,6 +28,8 @@ class EngineThreads:
         self._count = 0
         self._idle = 0
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._tired: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._rests = False
         self._lock = threading.Lock()
 
     async def run(self, engine: Any, script: Script, bridge: Bridge, memory: int) -> Ending:
@@ -85,12 +88,7 @@ class EngineThreads:
                 self._idle -= 1
             elif self._count < self._most:
                 self._count += 1
-                with _stack_lock:  # the size is one setting for the whole process
-                    before = threading.stack_size(THREAD_STACK)
-                    try:
-                        threading.Thread(target=self._work, name="fumehood-script", daemon=True).start()
-                    finally:
-                        threading.stack_size(before)
+                start_thread(self._work, "fumehood-script")
         self._jobs.put(job)
 
     def _work(self) -> None:
@@ -104,15 +102,83 @@ class EngineThreads:
             # the top of a thread; the waiting coroutine raises it
             except BaseException as error:  # noqa: BLE001
                 result = error
+            # First, so that the next script comes to this thread: two that make and free memory at once are
+            # slower than one.
             with self._lock:
                 self._idle += 1
             with contextlib.suppress(RuntimeError):  # the loop was closed under us
                 finish(result)
+            engine.rest()
+
+    def rest(self, engine: Any) -> None:
+        """Have a thread tidy up after a script that ran on the caller's."""
+        if not self._rests:
+            self._rests = True
+            start_thread(self._keep_resting, "fumehood-rest")
+        self._tired.put(engine)
+
+    def _keep_resting(self) -> None:
+        while (engine := self._tired.get()) is not None:
+            engine.rest()
 
     def close(self) -> None:
         """Tell the threads to end after what they do."""
+        self._tired.put(None)
         for _ in range(self._count):
             self._jobs.put(None)
+
+
+class _AtOnce:
+    """The transport of a script that is tried on the event loop's own thread: what it prints is kept, and the
+    first question or the first look at it ends the try.
+    """
+
+    cancelled = True
+
+    def __init__(self) -> None:
+        self.printed: list[tuple[int, bytes]] = []
+
+    def ask(self, id_: int, kind: int, name: str, args: bytes) -> None:
+        raise Stop("cancelled")
+
+    def answer(self, timeout: float) -> None:
+        return None
+
+    def output(self, stream: int, data: bytes) -> None:
+        self.printed.append((stream, data))
+
+
+def try_at_once(engine: Any, script: Script, bridge: Bridge, memory: int) -> Ending | None:
+    """Run a script on this very thread, which saves the way to another and back; None when it has not ended
+    within two ticks (10 ms), or asks something, and has to be run again on a thread.
+
+    Nothing of the first try is seen: it has no tools, and its output is passed on only when it ends.
+    """
+    if (
+        script.tools
+        or script.fetch
+        or script.session
+        or script.snapshot
+        or script.restore
+        or not roomy_stack()
+    ):
+        return None
+    transport = _AtOnce()
+    end: End = engine.run(job_of(script, memory), transport)
+    if end.reason == "cancelled":
+        return None
+    for stream, data in transport.printed:
+        with contextlib.suppress(LimitHit):  # the runner sees the bridge's stop
+            bridge.output(stream, data)
+    return ending_of(end)
+
+
+def roomy_stack() -> bool:
+    """Whether this thread's stack holds what a guest may use; a smaller one ends in SIGSEGV, not a trap."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    return soft == resource.RLIM_INFINITY or soft >= MAIN_STACK
 
 
 def job_of(script: Script, memory: int) -> Job:

@@ -34,7 +34,7 @@ def decode(text: str | bytes) -> Any:
     absurdly long number.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = _decoder.decode(text if isinstance(text, str) else text.decode())
     except RecursionError:
         raise NotJson(f"the value is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:
@@ -54,6 +54,9 @@ def _finite(digits: str) -> float:
     if math.isinf(number):  # 1e999: JSON by its grammar, and nothing that could be written as JSON again
         raise ValueError("a number is too large")
     return number
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def depth(value: object) -> int:

@@ -40,6 +40,7 @@ from fumehood.sandbox._registry import backend_for, load_backends
 OUTER_GRACE_S = 3.0
 # Tainted sessions that are remembered, the last used longest: far more than the instances a backend keeps.
 MAX_TAINTS = 4096
+DEFAULT_LIMITS = Limits()
 
 
 class ScriptRunner:
@@ -140,7 +141,7 @@ class ScriptRunner:
         Raises: ConfigError for a request that can't be meant (language, backend, an input that isn't
         JSON), SandboxUnavailable when the engine isn't installed or can't be started.
         """
-        limits = limits or Limits()
+        limits = limits or DEFAULT_LIMITS
         tools = dict(tools or {})
         chosen = backend_for(self.backends(), lang, backend)
         can = chosen.capabilities()
@@ -201,20 +202,20 @@ class ScriptRunner:
         await chosen.prepare(fuel=limits.fuel is not None)
         started = time.perf_counter()
         bridge.event("started", lang=lang, backend=chosen.name)
-        async with self._turn(session):
-            with self._remembered_taint(chosen, session, bridge):
-                ending = await self._watched(chosen, work, bridge)
-                bridge.session_lost = ending.session_lost
+        if session is None:
+            ending = await self._watched(chosen, work, bridge)
+        else:
+            async with self._turn(session):
+                with self._remembered_taint(chosen, session, bridge):
+                    ending = await self._watched(chosen, work, bridge)
+                    bridge.session_lost = ending.session_lost
         result = finish(ending, bridge, chosen, (time.perf_counter() - started) * 1e3)
         bridge.event("ended", outcome=result.outcome, reason=result.reason)
         return result
 
     @contextlib.asynccontextmanager
-    async def _turn(self, session: str | None) -> AsyncIterator[None]:
+    async def _turn(self, session: str) -> AsyncIterator[None]:
         """Scripts of one session run one after another; others don't wait."""
-        if session is None:
-            yield
-            return
         lock = self._turns.get(session)
         if lock is None:
             lock = self._turns[session] = asyncio.Lock()
@@ -222,13 +223,8 @@ class ScriptRunner:
             yield
 
     @contextlib.contextmanager
-    def _remembered_taint(
-        self, backend: SandboxBackend, session: str | None, bridge: HostBridge
-    ) -> Iterator[None]:
+    def _remembered_taint(self, backend: SandboxBackend, session: str, bridge: HostBridge) -> Iterator[None]:
         """What an earlier script of the session got from its tools is in the instance still."""
-        if session is None:
-            yield
-            return
         key = (backend.name, session)
         bridge.taints.update(self._taints.get(key, {}))
         try:

@@ -146,11 +146,17 @@ class InProcessBackend:
         return found
 
     async def run(self, script: Script, bridge: Bridge) -> Ending:
-        """Run one script in a thread."""
+        """Run one script: a short one at once, others in a thread."""
+        from fumehood.sandbox._inprocess import try_at_once
+
         engine = await self._engine(script.limits.fuel is not None)
-        return await self._threads.run(
-            engine, script, bridge, script.limits.memory or DEFAULT_MEMORY[self._lang]
-        )
+        memory = script.limits.memory or DEFAULT_MEMORY[self._lang]
+        if self._lang == "js":
+            ending = try_at_once(engine, script, bridge, memory)
+            self._threads.rest(engine)
+            if ending is not None:
+                return ending
+        return await self._threads.run(engine, script, bridge, memory)
 
     async def forget(self, session: str) -> None:
         """End a session."""
@@ -160,6 +166,8 @@ class InProcessBackend:
     async def close(self) -> None:
         """Let the threads end."""
         self._threads.close()
+        for engine in self._engines.values():
+            engine.close()  # type: ignore[attr-defined]
 
     def enforcement(self) -> Mapping[str, object]:
         """The engine; no cage."""

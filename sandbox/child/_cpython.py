@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import itertools
 import json
+import queue
 import random
 import threading
 import time
@@ -23,7 +24,19 @@ import wasmtime
 from wasmtime import component
 
 from fumehood.sandbox.child import _capi
-from fumehood.sandbox.child._job import CALL, FETCH, End, Engine, Failure, Job, Port, Stop, Transport
+from fumehood.sandbox.child._job import (
+    CALL,
+    FETCH,
+    End,
+    Engine,
+    Failure,
+    Job,
+    JobLimits,
+    Port,
+    Stop,
+    Transport,
+)
+from fumehood.sandbox.child._settings import start_thread
 
 MAX_RANDOM = 1 << 20  # bytes per call of what the guest's own libraries may draw
 STOP = 2  # the "stream" on which the guest asks to be ended for a cap it saw coming
@@ -35,25 +48,47 @@ _TRAPS = {
 }
 
 
+SPARES = 2  # instances made ahead; 2 MiB each
+SPARE_MEMORY = 64 << 20  # a script with less gets an instance that was made for it: this one may be larger
+WARM_UP = Job(
+    "python", "print(1 + 1)", None, (), False, False, "00" * 16,
+    JobLimits(10.0, None, SPARE_MEMORY, 0, 1 << 10, 0, 1 << 10, 0),
+)  # fmt: skip
+
+
+class _Nowhere:
+    """The transport of the warm-up, which asks nothing."""
+
+    cancelled = False
+
+    def ask(self, id_: int, kind: int, name: str, args: bytes) -> None: ...
+    def answer(self, timeout: float) -> None: ...
+    def output(self, stream: int, data: bytes) -> None: ...
+
+
 class PyInstance(_capi.Guest):
     """A store with the component in it, and what its script has said so far."""
 
     def __init__(self, engine: CPython, job: Job) -> None:
         super().__init__()
         self.port: Port | None = None
-        self.clock = job.clock
         self.asked = 0
         self.error: str | None = None
-        self.random = random.Random(job.seed)
         self.store = wasmtime.Store(engine.engine)
-        self.store.set_limits(memory_size=job.limits.memory, table_elements=100_000)
-        if job.limits.fuel is not None:
-            self.store.set_fuel(job.limits.fuel)
+        self.adopt(job)
         _capi.watch_epoch(ctypes.cast(self.store.ptr(), c_void_p).value, self.store)
         instance = engine.linker.instantiate(self.store, engine.component)
         function = instance.get_func(self.store, "run")
         assert function is not None
         self.run_function = function
+
+    def adopt(self, job: Job) -> None:
+        """Limits and grants of the script it is for."""
+        self.clock = job.clock
+        self.random = random.Random(job.seed)
+        self.store.set_limits(memory_size=job.limits.memory, table_elements=100_000)
+        if job.limits.fuel is not None:
+            self.store.set_fuel(job.limits.fuel)
 
     def should_stop(self) -> str | None:
         """The deadline, or the host's wish."""
@@ -67,7 +102,9 @@ class PyInstance(_capi.Guest):
 class CPython:
     """The engine of one process."""
 
-    def __init__(self, engine: wasmtime.Engine, compiled: component.Component, wasi: Sequence[str]) -> None:
+    def __init__(
+        self, engine: wasmtime.Engine, compiled: component.Component, wasi: Sequence[str], *, fuel: bool
+    ) -> None:
         self.engine = engine
         self.component = compiled
         self.ticker = _capi.Ticker(engine)
@@ -75,6 +112,11 @@ class CPython:
         self.linker.define_unknown_imports_as_traps(compiled)
         self.linker.allow_shadowing = True
         self._sessions: dict[str, PyInstance] = {}
+        self._spares: list[PyInstance] = []
+        self._used: list[PyInstance] = []
+        self._tired: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._rests = False
+        self._closed = fuel  # one that counts has no spares: its scripts must use the same whenever they come
         self._lock = threading.Lock()
         with self.linker.root() as root:
             root.add_func("call", _call)
@@ -134,7 +176,8 @@ class CPython:
                     replaced.close()
             else:
                 end.session_lost = job.session is not None
-                instance.close()
+                with self._lock:
+                    self._used.append(instance)  # `rest` frees it, when the result is out
         return end
 
     def _open(self, job: Job) -> PyInstance:
@@ -147,7 +190,71 @@ class CPython:
                 if job.limits.fuel is not None:
                     kept.store.set_fuel(job.limits.fuel)
                 return kept
-        return PyInstance(self, job)
+        with self._lock:
+            roomy = job.limits.memory >= SPARE_MEMORY
+            spare = self._spares.pop() if roomy and self._spares else None
+        if spare is None:
+            return PyInstance(self, job)
+        spare.adopt(job)
+        spare.store.set_epoch_deadline(_capi.FIRST_LOOK)
+        spare.asked, spare.stop_reason = 0, None
+        return spare
+
+    def rest(self) -> None:
+        """Have a thread free what ended scripts used and make instances for the next: it takes as long as
+        several short scripts, and the caller may be wanted for one.
+        """
+        with self._lock:
+            if not self._rests:
+                self._rests = True
+                start_thread(self._keep_resting, "fumehood-spares")
+        self._tired.put(True)
+
+    def _keep_resting(self) -> None:
+        while self._tired.get():
+            with self._lock:
+                used, self._used = self._used, []
+                wanted = len(self._spares) < SPARES and not self._closed
+            spare = self._warm() if wanted else None
+            for instance in used:
+                instance.close()
+            if spare is not None:
+                with self._lock:
+                    wanted = not self._closed
+                    if wanted:
+                        self._spares.append(spare)
+                if not wanted:
+                    spare.close()
+
+    def _warm(self) -> PyInstance | None:
+        """An instance that ran one line of ours: two thirds of a short script's time go into touching the
+        interpreter's memory for the first time.
+        """
+        with _capi.entered(self.ticker) as scope:
+            try:
+                spare = PyInstance(self, WARM_UP)
+            except (wasmtime.WasmtimeError, wasmtime.Trap):
+                return None
+            try:
+                scope.set(spare)
+                spare.port = Port(WARM_UP, _Nowhere())
+                spare.run_function(spare.store, WARM_UP.code, _config(WARM_UP))
+            except (wasmtime.WasmtimeError, wasmtime.Trap):
+                spare.close()
+                return None
+            spare.port = None
+            return spare
+
+    def close(self) -> None:
+        """Free sessions and spares; nothing runs any more."""
+        self._tired.put(False)
+        with self._lock:
+            self._closed = True
+            left = [*self._sessions.values(), *self._spares, *self._used]
+            self._sessions.clear()
+            self._spares, self._used = [], []
+        for instance in left:
+            instance.close()
 
     def forget(self, session: str) -> None:
         """End a session and free its memory."""
@@ -167,7 +274,7 @@ def load(fd: int, *, fuel: bool, meta: dict[str, Any]) -> Engine:
         lambda path: component.Component.deserialize_file(engine, path),
         lambda data: component.Component.deserialize(engine, data),
     )
-    return CPython(engine, compiled, meta["wasi"])
+    return CPython(engine, compiled, meta["wasi"], fuel=fuel)
 
 
 def _current() -> tuple[PyInstance, Port]:

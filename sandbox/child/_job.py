@@ -167,21 +167,28 @@ class Port:
 
 
 class Engine(Protocol):
-    """One language in a worker. `run` blocks its thread; several threads may run at once."""
+    """One language in a worker. `run` blocks its thread; several threads may run at once.
+
+    `rest` is called on the same thread when the result is on its way: it frees what the script used and makes
+    an instance for the next one, so that neither is waited for.
+    """
 
     def run(self, job: Job, transport: Transport) -> End: ...
+    def rest(self) -> None: ...
     def forget(self, session: str) -> None: ...
+    def close(self) -> None: ...
+
+
+_PLAIN = tuple({f.name for f in fields(Job)} - {"code", "input_json", "limits", "restore", "tools"})
 
 
 def job_from(header: Mapping[str, Any], code: str, input_json: str | None, restore: bytes | None) -> Job:
     """A job from its frame."""
-    known = {f.name for f in fields(Job)} - {"code", "input_json", "limits", "restore", "tools"}
-    plain = {key: header[key] for key in known if key in header}
     return Job(
         code=code,
         input_json=input_json,
         limits=JobLimits(**header["limits"]),
         tools=tuple(header["tools"]),
         restore=restore,
-        **plain,
+        **{key: header[key] for key in _PLAIN if key in header},
     )

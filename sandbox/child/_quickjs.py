@@ -28,6 +28,11 @@ OPEN_WRAP, CLOSE_WRAP = "(async()=>{", "\n})()"
 PAGE = 65536
 SESSION_MAGIC = b"fumehood-js-session-1\0"
 ERROR_MAX = 64 << 10
+SPARES = 8  # instances made ahead; 300 KiB each
+SPARE_MEMORY = 64 << 20  # until it is adopted
+# What even the smallest script writes to, found by looking: the top of the stack below the scratch buffer
+# and the heap that the image came with.
+STACK_TOP, FIRST_WRITE = 4096, 4096
 
 _TRAPS = {_capi.OUT_OF_TIME: "timeout", _capi.OUT_OF_FUEL: "cpu", _capi.STACK: "stack"}
 _WHERE = re.compile(r"script\.js:(\d{1,9})(?::(\d{1,9}))?\b")
@@ -40,15 +45,12 @@ class ForeignSnapshot(Exception):
 class JsInstance(Instance):
     """An instance together with what its script has said so far."""
 
-    def __init__(self, linked: Linked, job: Job, meta: ImageMeta) -> None:
+    def __init__(self, linked: Linked, *, memory_bytes: int, fuel: int | None) -> None:
         self.port: Port | None = None
-        self.clock = job.clock
+        self.clock = False
         self.settled: tuple[int, bytes] | None = None
         self.refused: list[tuple[int, str]] = []
-        self.output_left = 0
-        self.meta = meta
-        limits = job.limits
-        super().__init__(linked, memory_bytes=limits.memory, fuel=limits.fuel)
+        super().__init__(linked, memory_bytes=memory_bytes, fuel=fuel)
 
     def should_stop(self) -> str | None:
         """The deadline, or the host's wish."""
@@ -65,6 +67,9 @@ class QuickJs:
         self._meta = meta
         self._image = bytes.fromhex(image_sha256)
         self._sessions: dict[str, JsInstance] = {}
+        self._spares: list[JsInstance] = []
+        self._used: list[JsInstance] = []
+        self._closed = False
         self._lock = threading.Lock()
 
     def run(self, job: Job, transport: Transport) -> End:
@@ -106,7 +111,8 @@ class QuickJs:
                     kept.set_fuel(job.limits.fuel)
                 kept.settled, kept.stop_reason, kept.clock = None, None, job.clock
                 return kept
-        instance = JsInstance(self._linked, job, self._meta)
+        instance = self._fresh(job)
+        instance.clock = job.clock
         if job.restore is not None:
             try:
                 self._restore(instance, job.restore)
@@ -114,6 +120,56 @@ class QuickJs:
                 instance.close()
                 raise
         return instance
+
+    def _fresh(self, job: Job) -> JsInstance:
+        limits = job.limits
+        with self._lock:
+            spare = self._spares.pop() if self._spares else None
+        if spare is None:
+            return self._make(limits.memory, limits.fuel)
+        try:
+            spare.adopt(limits.memory, limits.fuel)
+        except GuestStopped:
+            spare.close()
+            raise
+        return spare
+
+    def _make(self, memory: int, fuel: int | None) -> JsInstance:
+        """A new instance that holds the pages every script touches: mapping them one by one, as the script
+        comes by, takes longer than a short script.
+        """
+        meta = self._meta
+        instance = JsInstance(self._linked, memory_bytes=memory, fuel=fuel)
+        instance.populate(meta.scratch - STACK_TOP, meta.scratch + FIRST_WRITE)
+        instance.populate(meta.argv, instance.memory_size)
+        return instance
+
+    def rest(self) -> None:
+        """Free what ended scripts used, and have an instance ready for the next one."""
+        with self._lock:
+            used, self._used = self._used, []
+            wanted = len(self._spares) < SPARES and not self._closed
+        if wanted:
+            spare = self._make(SPARE_MEMORY, None)
+            spare.resolve("fh_run", "fh_pump")
+            with self._lock:
+                wanted = not self._closed
+                if wanted:
+                    self._spares.append(spare)
+            if not wanted:
+                spare.close()
+        for instance in used:
+            instance.close()
+
+    def close(self) -> None:
+        """Free sessions and spares; nothing runs any more."""
+        with self._lock:
+            self._closed = True
+            left = [*self._sessions.values(), *self._spares, *self._used]
+            self._sessions.clear()
+            self._spares, self._used = [], []
+        for instance in left:
+            instance.close()
 
     def _keep_or_close(self, instance: JsInstance, job: Job, end: End, port: Port) -> None:
         # An instance with questions still open can't serve another script: their answers would arrive in
@@ -133,7 +189,8 @@ class QuickJs:
                 replaced.close()
         else:
             end.session_lost = job.session is not None
-            instance.close()
+            with self._lock:
+                self._used.append(instance)  # `rest` frees it, when the result is out
 
     def forget(self, session: str) -> None:
         """End a session and free its memory."""

@@ -1,7 +1,11 @@
-"""Numbers and keys that host and worker share without importing wasmtime. Stdlib only."""
+"""Numbers and keys that host and worker share without importing wasmtime, and the threads that guests need.
+Stdlib only.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from importlib import metadata
 
 MAX_WASM_STACK = (
@@ -16,3 +20,16 @@ def settings_key(*, fuel: bool) -> str:
     wasmtime.
     """
     return f"wasmtime {metadata.version('wasmtime')} epoch stack={MAX_WASM_STACK} nothreads fuel={fuel}"
+
+
+_stack_lock = threading.Lock()
+
+
+def start_thread(target: Callable[[], None], name: str) -> None:
+    """Start a daemon thread whose stack is large enough for a guest."""
+    with _stack_lock:  # the size is one setting for the whole process
+        before = threading.stack_size(THREAD_STACK)
+        try:
+            threading.Thread(target=target, name=name, daemon=True).start()
+        finally:
+            threading.stack_size(before)

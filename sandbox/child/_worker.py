@@ -51,6 +51,7 @@ class Engines:
                 self._found[name, fuel] = load(file.fileno(), fuel=fuel, meta=meta)
             else:
                 raise ValueError(f"no engine {name!r}")
+        self._found[name, fuel].rest()
 
     def find(self, name: str, fuel: bool) -> Engine:
         """A loaded engine; the host loads it before the first script."""
@@ -173,8 +174,9 @@ def _lane(sock: socket.socket, engines: Engines, running: dict[int, LaneTranspor
             restore = body[first + second : first + second + third] if header["has_restore"] else None
             job = job_from(header["job"], code, input_json, restore)
             transport = running[lane] = LaneTransport(frames, header["run"])
+            engine = engines.find(job.lang, job.limits.fuel is not None)
             try:
-                end = engines.find(job.lang, job.limits.fuel is not None).run(job, transport)
+                end = engine.run(job, transport)
             except (EOFError, OSError):
                 raise
             # the top of a thread; without an end the host would wait, and then kill the neighbours too
@@ -183,6 +185,7 @@ def _lane(sock: socket.socket, engines: Engines, running: dict[int, LaneTranspor
                 end = End("sandbox_error", "crashed", detail=said, session_lost=job.session is not None)
             transport.flush()
             sock.sendall(end_frame(end))
+            engine.rest()
     sock.close()
 
 

@@ -45,6 +45,11 @@ PROMISES: list[tuple[str, ...]] = [
         "R481",
     ),
     (
+        "sandbox:in-process-does-not-hold-the-loop",
+        "A script in the host's process that takes longer than two ticks runs on a thread of its own.",
+        "design D6",
+    ),
+    (
         "sandbox:lost-worker-is-a-result",
         "A worker that dies gives its scripts a clear result, or a second run if they had asked nothing.",
         "design, never 7",
