@@ -204,12 +204,18 @@ class BrokerCall:
         )
         return await self.refuse(decision, None, door, extra)
 
-    async def refuse_name(self, host: Host) -> EgressRefused:
-        """A refusal for a name that was only looked up, on no particular port."""
+    async def refuse_name(self, host: Host, reason: str | None = None) -> EgressRefused:
+        """A refusal for a name that was only looked up, on no particular port.
+
+        reason: what the rules say when it is None.
+        """
         asked = EgressRequest(Target("tunnel", host, 1), None, "transparent")
         matched = match(self.policy, asked)
         hint = matched.hint if matched.reason in ("not-listed", "denied-by-rule") else ""
-        reason = matched.reason if matched.reason in ("denied-by-rule", "metadata") else "not-listed"
+        if reason is None:
+            reason = matched.reason if matched.reason in ("denied-by-rule", "metadata") else "not-listed"
+        elif reason == "no-call":
+            matched, hint = replace(matched, rule=None, source="call"), ""
         decision = replace(refusal(asked, matched), reason=reason, hint=hint, detail="looked up")
         event_id = await record_decision(
             self._broker.recorder,
@@ -233,6 +239,11 @@ class BrokerCall:
         door = TransparentDoor(self, sockets)
         self._doors.append(door)
         await door.start()
+
+    async def settle(self) -> None:
+        """Have a row for everything that the child attempted by now."""
+        for door in self._doors:
+            await door.settle()
 
     @contextmanager
     def watch(self, permit: Permit, end: Callable[[str, str], None]) -> Iterator[None]:

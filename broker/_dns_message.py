@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fumehood.broker._addresses import Address
 
 A, PTR, AAAA, OPT, ANY = 1, 12, 28, 41, 255
-NOERROR, FORMERR, SERVFAIL, NXDOMAIN, NOTIMP = 0, 1, 2, 3, 4
+NOERROR, FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED = 0, 1, 2, 3, 4, 5
 TTL = 5  # seconds: a name's address may change its meaning after it was not asked for in a while
 MAX_MESSAGE = 4096
 

@@ -3,8 +3,9 @@ namespace.
 
 Guarantees: a name that policy refuses is NXDOMAIN, has a row, and is asked of nobody; an allowed name is
 answered with a synthetic address and no real query; a connection to a synthetic address is decided for the
-name it stands for; one to any other address is decided as a literal. What arrived before `start` (a tool that
-tried while it was imported) is refused as `no-call`.
+name it stands for; one to any other address is decided as a literal; what no door takes is refused by the
+child's own kernel and has a row too (_unserved.py). What arrived before `start` (a tool that tried while it
+was imported) is refused as `no-call`.
 Not here: the sockets, which are opened inside the namespace and handed over; their descriptors belong to one
 child, so its identity cannot be forged. Steps of serving a connection: _tunnel.py.
 """
@@ -12,21 +13,23 @@ child, so its identity cannot be forged. Steps of serving a connection: _tunnel.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import struct
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fumehood.broker._addresses import Address, judge_address, parse_address
 from fumehood.broker._child import ChildSocket
-from fumehood.broker._decide import name_is_reachable
+from fumehood.broker._decide import match, name_is_reachable, refusal
 from fumehood.broker._dns_message import (
     AAAA,
     ANY,
     NOERROR,
     NXDOMAIN,
+    REFUSED,
     SERVFAIL,
     A,
     BadMessage,
@@ -43,6 +46,7 @@ from fumehood.broker._refusal import raw_refusal, send_and_close
 from fumehood.broker._target import BadTarget, Target
 from fumehood.broker._tunnel import accepted, serve_tunnel
 from fumehood.broker._types import EgressDecision, EgressRequest
+from fumehood.broker._unserved import Attempt, Unserved
 from fumehood.policies.names import BadHost, Host, canonical_host
 
 if TYPE_CHECKING:
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("fumehood.broker")
 MAX_CONNECTIONS = 1024  # of one call at once; the next ones are closed unserved
 MAX_REFUSED_NAMES = 1000  # rows about refused names in one call; a flood of names is counted, not written
+MAX_EARLY_NAMES = 64  # questions from before the call that are looked at; the buffer holds some more
+BACKLOG = 128
 MAX_DNS_TASKS = 256  # questions of one call in work; more are dropped, as a busy server would
 
 
@@ -58,17 +64,21 @@ MAX_DNS_TASKS = 256  # questions of one call in work; more are dropped, as a bus
 class NetSockets:
     """Sockets made inside one child's network namespace.
 
-    dns_udp, dns_tcp: on 127.0.0.1:53. tcp: listeners by port, on every address. proxy: listener of the proxy
-    door, on loopback.
+    dns_udp, dns_tcp: on 127.0.0.1:53. tcp: by port, on every address. proxy: of the proxy door, on loopback.
+    watches: raw sockets that see what the namespace's kernel refuses because none of the others takes it.
     """
 
     dns_udp: socket.socket | None = None
     dns_tcp: socket.socket | None = None
     tcp: Mapping[int, socket.socket] = field(default_factory=dict)
     proxy: socket.socket | None = None
+    watches: Sequence[socket.socket] = ()
 
     def all(self) -> list[socket.socket]:
-        found = [self.dns_udp, self.dns_tcp, *self.tcp.values(), self.proxy]
+        return [*self.listeners(), *([] if self.dns_udp is None else [self.dns_udp]), *self.watches]
+
+    def listeners(self) -> list[socket.socket]:
+        found = [self.dns_tcp, *self.tcp.values(), self.proxy]
         return [sock for sock in found if sock is not None]
 
 
@@ -85,6 +95,9 @@ class TransparentDoor:
         self._open = 0
         self._dns_tasks = 0
         self._refused_names: set[str] = set()
+        self._early_names: set[str] = set()
+        self._began = False
+        self._unserved = Unserved(sockets.watches, self._refuse_attempt)
         self._has_ipv6 = any(sock.family == socket.AF_INET6 for sock in sockets.tcp.values())
         self._loop = asyncio.get_running_loop()
         self.dropped = 0
@@ -98,7 +111,11 @@ class TransparentDoor:
         """Refuse what is waiting already, then serve."""
         for sock in self._sockets.all():
             sock.setblocking(False)
+        for sock in self._sockets.listeners():
+            sock.listen(BACKLOG)
         await self._refuse_early()
+        self._began = True
+        self._unserved.start()
         if self._sockets.dns_udp is not None:
             self._loop.add_reader(self._sockets.dns_udp, self._on_datagram)
         if self._sockets.dns_tcp is not None:
@@ -110,8 +127,13 @@ class TransparentDoor:
                 self._accept(self._sockets.proxy, lambda sock: serve_proxy(self._call, ChildSocket(sock)))
             )
 
+    async def settle(self) -> None:
+        """Have a row for everything that was attempted by now and that no door took."""
+        await self._unserved.settle()
+
     async def close(self) -> None:
         """End every connection and close the sockets."""
+        await self._unserved.close()
         if self._sockets.dns_udp is not None and self._sockets.dns_udp.fileno() >= 0:
             self._loop.remove_reader(self._sockets.dns_udp)
         tasks = list(self._tasks)
@@ -159,10 +181,7 @@ class TransparentDoor:
         try:
             target = self._target(address, port)
             if target is None:
-                bad = BadTarget(
-                    "malformed", f"the address {address} stands for no name in this call any more"
-                )
-                refused = await self._call.refuse_text(f"{address}:{port}", bad, "transparent")
+                refused = await self._call.refuse_text(*_nameless(address, port), "transparent")
                 await send_and_close(sock, raw_refusal(await child.peek(1.0), refused))
                 return
             await serve_tunnel(self._call, child, target, "transparent")
@@ -177,29 +196,69 @@ class TransparentDoor:
             return None
         if judge_address(address).because.endswith("loopback"):
             return Target("tunnel", Host("localhost", "name"), port)
-        return Target("tunnel", Host(address.text, "ipv4" if address.version == 4 else "ipv6"), port)
+        return _literal(address, port)
 
     async def _refuse_early(self) -> None:
         """Connections and questions that came before the call began."""
-        for port, listener in {**self._sockets.tcp, 0: self._sockets.proxy or _Nothing()}.items():
+        await self._unserved.settle()
+        for listener in self._sockets.listeners():
             while True:
                 try:
                     sock, _ = listener.accept()
                 except OSError:
                     break
-                address = parse_address(sock.getsockname()[0])
-                target = Target(
-                    "tunnel", Host(address.text, "ipv4" if address.version == 4 else "ipv6"), port or 1
-                )
-                decision = EgressDecision("deny", "no-call", target, None, self._call.policy.owner, "call")
-                await self._call.refuse(decision, EgressRequest(target, None, "transparent"), "transparent")
+                address, port = sock.getsockname()[:2]
                 sock.close()
+                await self._refuse_attempt(Attempt(False, parse_address(address), port))
         udp = self._sockets.dns_udp
-        while udp is not None:
+        for _ in range(MAX_EARLY_NAMES if udp is not None else 0):
+            assert udp is not None
             try:
-                udp.recvfrom(4096)
+                message, peer = udp.recvfrom(4096)
             except OSError:
-                break
+                return
+            try:
+                question = read_question(message)
+            except BadMessage:
+                continue
+            await self._refuse_early_name(question)
+            with contextlib.suppress(OSError):
+                udp.sendto(answer(question, REFUSED), peer)
+
+    async def _refuse_early_name(self, question: Question) -> None:
+        if question.name.endswith(".arpa"):
+            return  # a reverse look-up carries nothing out
+        try:
+            host = canonical_host(question.name)
+        except BadHost as bad:
+            await self._call.refuse_text(question.name, BadTarget("no-call", str(bad)), "transparent")
+            return
+        if host.text != "localhost" and host.text not in self._early_names:
+            self._early_names.add(host.text)
+            await self._call.refuse_name(host, "no-call")
+
+    async def _refuse_attempt(self, attempt: Attempt) -> None:
+        """The row of what the child's kernel refused.
+
+        Its reason is what the rules say about the place, or that no door leads there.
+        """
+        target = self._target(attempt.address, attempt.port)
+        if target is None and self._began:
+            await self._call.refuse_text(*_nameless(attempt.address, attempt.port), "transparent")
+            return
+        target = target or _literal(attempt.address, attempt.port)
+        asked = EgressRequest(target, None, "transparent")
+        if not self._began:
+            decision = EgressDecision("deny", "no-call", target, None, self._call.policy.owner, "call")
+        else:
+            matched = match(self._call.policy, asked)
+            if matched.reason is None:
+                reason = "scheme" if attempt.udp else "port"
+                hint = "" if attempt.udp else "ports of the policy are opened when a call begins"
+                matched = replace(matched, reason=reason, hint=hint, would_deny=None)
+            decision = refusal(asked, matched)
+        way = "a UDP datagram; only TCP leads out" if attempt.udp else "no door of the call is on this port"
+        await self._call.refuse(replace(decision, detail=way), asked, "transparent")
 
     # -- names
     # ------------------------------------------------------------------------------------------------
@@ -327,8 +386,11 @@ class TransparentDoor:
             log.error("a door's task failed", exc_info=task.exception())
 
 
-class _Nothing:
-    """A listener that is not there."""
+def _literal(address: Address, port: int) -> Target:
+    return Target("tunnel", Host(address.text, "ipv4" if address.version == 4 else "ipv6"), port)
 
-    def accept(self) -> tuple[socket.socket, object]:
-        raise BlockingIOError
+
+def _nameless(address: Address, port: int) -> tuple[str, BadTarget]:
+    """The text and the fault of a synthetic address that nobody was given."""
+    what = f"the address {address} stands for no name in this call any more"
+    return f"{address}:{port}", BadTarget("malformed", what)

@@ -123,7 +123,6 @@ def build_plan(
         "early_env": {"PATH": DEFAULT_PATH, **spec.env},
         "doors": list(spec.doors) if spec.doors is not None else None,
         "proxy_port": proxy_port(ports),
-        "backlog": 128,
         # Below ABI 6 Landlock has no scope for abstract sockets: calls of one tool must not share a network.
         "net_per_call": machine.landlock_abi < 6,
         "limits": {
@@ -139,6 +138,7 @@ def build_plan(
             "processes_enforced": namespaces,
         },
         "landlock": {
+            "watched": False,  # the launcher looks whether the doors can be
             "read_exec": [*programs, *own, *read, *(write if spec.exec_writes else [])],
             "read": [*(["/etc", "/run"] if namespaces else _host_etc(machine)), "/dev"],
             # The view holds only what was granted: seeing the names of its folders tells nothing.

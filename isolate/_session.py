@@ -107,17 +107,28 @@ class Ended:
 
 
 class DidNotLoad(Exception):
-    """The child's cage stands, and the tool did not come up in it: (reason, text)."""
+    """The child's cage stands, and the tool did not come up in it: (reason, text).
+
+    doors: of the call's network, where the tool may have tried something. Whoever drops this closes them.
+    """
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
         self.reason, self.text = reason, text
+        self.doors: list[socket.socket] = []
 
 
 def not_started(error: DidNotLoad, wall: float) -> Ended:
     """The record of a call whose tool did not come up."""
     verdict = Verdict("sandbox_error", error.reason, error.text)
     return Ended(verdict, b"", b"", False, False, (), wall, None, None, None, {}, {})
+
+
+def doors_of(spec: ToolSpec, sockets: list[socket.socket]) -> Doors:
+    """A child's sockets by what they are, in the order of `child/layers/net.py`."""
+    udp, tcp, proxy, *more = sockets
+    ports = spec.doors or ()
+    return Doors(udp, tcp, proxy, dict(zip(ports, more, strict=False)), tuple(more[len(ports) :]))
 
 
 class Session:
@@ -252,9 +263,8 @@ class Session:
             self._seen.protocol_fault = "it closed its call socket and went on"
 
     def _take_doors(self) -> Doors:
-        (udp, tcp, proxy, *more), self._child.doors = self._child.doors, []
-        ports = self._spec.doors or ()
-        return Doors(udp, tcp, proxy, dict(zip(ports, more, strict=False)), tuple(more[len(ports) :]))
+        sockets, self._child.doors = self._child.doors, []
+        return doors_of(self._spec, sockets)
 
     async def _one_message(self) -> None:
         while len(self._requests) >= _REQUESTS_AT_ONCE or self._held > _HELD_AT_ONCE:

@@ -12,6 +12,7 @@ import collections
 import logging
 import os
 import random
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from fumehood.isolate._outcome import how_ended
 from fumehood.isolate._plan import Filters, build_plan
 from fumehood.isolate._running import Running, Signals
 from fumehood.isolate._scratch import Scratch
-from fumehood.isolate._session import DidNotLoad, Ended, Services, Session, not_started
+from fumehood.isolate._session import DidNotLoad, Ended, Services, Session, doors_of, not_started
 from fumehood.isolate._source import NoToolFile, Stamp, refuse_unreachable, speaks_of_asyncio
 from fumehood.isolate._spec import CallFrame, Machine, ToolSpec
 from fumehood.isolate._zygote import ZygoteGone, ZygoteHandle
@@ -143,6 +144,8 @@ class Isolator:
         try:
             cage, child = await self._ready(spec, key, streams)
         except DidNotLoad as error:
+            if error.doors:
+                await services.doors(doors_of(spec, error.doors))
             return not_started(error, time.perf_counter() - started)
         try:
             if signals is not None:
@@ -167,6 +170,7 @@ class Isolator:
         try:
             cage, child = await self._ready(spec, None, streams)
         except DidNotLoad as error:
+            _close(error.doors)
             raise SandboxUnavailable(f"{spec.argv[0]} did not start: {error.text}") from None
         await child.begin(spec, frame)
         return Running(child, lambda: self._finished(cage, child))
@@ -323,6 +327,7 @@ class Isolator:
             try:
                 child = await self._fresh(cage, None)
             except (DidNotLoad, SandboxUnavailable, ZygoteGone) as error:
+                _close(getattr(error, "doors", []))
                 logger.warning("no spare for tool %s: %s", cage.spec.name, error)
                 return
             cage.spares.append(child)
@@ -386,7 +391,9 @@ class Isolator:
                 raise DidNotLoad(
                     "start", f"the tool's process ended while it was being started: {told}"
                 ) from None
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, DidNotLoad):
+                error.doors, child.doors = child.doors, []
             await asyncio.shield(self._discard(child))
             raise
         return child
@@ -433,6 +440,11 @@ def _serves(cage: _Cage, spec: ToolSpec) -> bool:
         and cage.zygote.alive
         and time.monotonic() - cage.born < RENEW_S
     )
+
+
+def _close(sockets: list[socket.socket]) -> None:
+    for sock in sockets:
+        sock.close()
 
 
 def _filters(variant: _bpf.Variant, **options: bool) -> Filters:

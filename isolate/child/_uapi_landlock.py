@@ -50,12 +50,17 @@ def handled_scope(version: int) -> int:
     return SCOPE_ABSTRACT_SOCKET | SCOPE_SIGNAL if version >= _SCOPE_SINCE else 0
 
 
-def create(version: int, *, fs: bool = True, net: bool = True, scope: bool = True) -> int:
-    """A ruleset that refuses everything it handles; returns its descriptor."""
+def create(
+    version: int, *, fs: bool = True, net: bool = True, scope: bool = True, connect: bool = True
+) -> int:
+    """A ruleset that refuses everything it handles; returns its descriptor.
+
+    connect: whether TCP connects are among it.
+    """
     attributes = struct.pack(
         "QQQ",
         handled_fs(version) if fs else 0,
-        handled_net(version) if net else 0,
+        handled_net(version) & (BIND_TCP | (CONNECT_TCP if connect else 0)) if net else 0,
         handled_scope(version) if scope else 0,
     )
     size = 8 if version < _NET_SINCE else 16 if version < _SCOPE_SINCE else 24

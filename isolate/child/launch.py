@@ -17,7 +17,7 @@ import sys
 from typing import Any, NoReturn
 
 from . import _uapi_proc, inits, zygote
-from .layers import limits, mount, proc, user
+from .layers import limits, mount, net, proc, user
 
 _RECEIVE = 1 << 20
 
@@ -131,6 +131,7 @@ def _be_process_one(host: socket.socket, plan: dict[str, Any]) -> NoReturn:
         _uapi_proc.prctl(_uapi_proc.PR_SET_PDEATHSIG, signal.SIGKILL)
         plan["step"] = "proc"
         plan["fresh_proc"] = proc.mount_for_zygote()
+        plan["landlock"]["watched"] = plan["doors"] is not None and net.can_watch()
         plan["step"] = "start"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _use_up_number_two()

@@ -1,7 +1,7 @@
 """A child in an empty network namespace, for tests of the doors: opens the sockets inside, hands them out,
 then runs programs.
 
-Run as a program it is the child (standard library only). `Namespace` is the test's side.
+Run as a program it is the child. `Namespace` is the test's side.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from fumehood.isolate.child._uapi_net import open_watches
 
 NEWUSER, NEWNET, NEWNS = 0x10000000, 0x40000000, 0x20000
 SYNTHETIC = (("198.18.0.0", 15), ("fd66:756d:6568:6f64::", 64))
@@ -74,6 +76,7 @@ def child(
         _bound(socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", 53),
         _bound(socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", proxy),
         *(_bound(socket.AF_INET6, socket.SOCK_STREAM, "::", port) for port in ports),
+        *open_watches(),
     ]
     if early:
         address, port_text = early.rsplit(":", 1)
@@ -144,7 +147,8 @@ class Namespace:
         socks = [socket.socket(fileno=fd) for fd in fds]
         self.dns_udp, self.dns_tcp, self.proxy = socks[:3]
         self.tcp = dict(zip(ports, socks[3:], strict=False))
-        self.extra = socks[3 + len(ports) :]
+        self.watches = socks[3 + len(ports) :][:4]
+        self.extra = socks[7 + len(ports) :]
         self._buffer = b""
         self.env = {"PATH": os.environ["PATH"], "HOME": "/tmp", "LANG": "C.UTF-8"}
         if trust is not None:
@@ -192,7 +196,8 @@ class Namespace:
         self._channel.close()
         self._process.kill()
         self._process.wait()
-        for sock in (self.dns_udp, self.dns_tcp, self.proxy, *self.tcp.values(), *self.extra):
+        opened = (self.dns_udp, self.dns_tcp, self.proxy, *self.tcp.values(), *self.watches, *self.extra)
+        for sock in opened:
             sock.close()
 
 

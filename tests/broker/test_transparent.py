@@ -30,6 +30,7 @@ async def caged(
     routes: Sequence[tuple[str, int]] = (),
     early: str = "",
     mode: str = "enforce",
+    watched: bool = True,
 ) -> AsyncIterator[tuple[BrokerCall, Namespace]]:
     """A call whose child sits in its own network namespace."""
     namespace = await anyio.to_thread.run_sync(
@@ -37,8 +38,9 @@ async def caged(
     )
     try:
         async with world.call(*rules, mode=mode) as call:
+            watches = namespace.watches if watched else ()
             await call.attach(
-                NetSockets(namespace.dns_udp, namespace.dns_tcp, namespace.tcp, namespace.proxy)
+                NetSockets(namespace.dns_udp, namespace.dns_tcp, namespace.tcp, namespace.proxy, watches)
             )
             yield call, namespace
     finally:

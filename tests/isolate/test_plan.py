@@ -48,6 +48,7 @@ def test_a_module_tool_sees_the_system_python_and_its_own_folder(tmp_path: Path)
         {"source": str(folder), "target": str(folder), "exec": True, "own": True},
     ]
     assert made["landlock"] == {
+        "watched": False,
         "read_exec": ["/usr", "/venv/site-packages", str(folder)],
         "read": ["/etc", "/run", "/dev"],
         "read_own": ["/proc"],

@@ -163,6 +163,14 @@ PROMISES: list[tuple[str, ...]] = [
         "design D3, R025, field report B33",
     ),
     (
+        "broker:every-attempt-is-a-row",
+        (
+            "What no door takes (an odd port, a datagram, anything before the call) fails at once and is a "
+            "row all the same, which no tool can forge and no flood can multiply without bound."
+        ),
+        "contract section 7, design D3, invariant 12",
+    ),
+    (
         "broker:literals-need-their-own-entry",
         "An IP literal is decided as a literal; no name, not even *, covers it.",
         "contract section 2",

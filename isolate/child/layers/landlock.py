@@ -26,7 +26,9 @@ def prepare(plan: dict[str, Any]) -> int | None:
     version = min(landlock.abi(), _NEWEST_KNOWN)
     if version == 0:
         return None
-    ruleset = landlock.create(version)
+    # Refused here, a connect would leave no trace. Where the call's own network, which is nothing but the
+    # host's doors, shows the host what it refuses, the connect may get that far.
+    ruleset = landlock.create(version, connect=not plan["watched"])
     for paths, rights in (
         (plan["read"], landlock.READ),
         (plan["list"], landlock.READ_DIR),
@@ -43,7 +45,7 @@ def prepare(plan: dict[str, Any]) -> int | None:
             # A grant that is gone, or that a link has replaced since it was looked at, gives no right.
             with contextlib.suppress(OSError):
                 landlock.allow_path(ruleset, version, path, rights, real=True)
-    if version >= 4:
+    if version >= 4 and not plan["watched"]:
         for port in plan["connect_ports"]:
             landlock.allow_port(ruleset, landlock.CONNECT_TCP, port)
     return ruleset
@@ -68,7 +70,7 @@ def apply(plan: dict[str, Any], tmp: str, ruleset: int | None) -> dict[str, Stat
         landlock.allow_path(ruleset, version, path, landlock.READ)
     landlock.restrict(ruleset)
     os.close(ruleset)
-    return statuses(version)
+    return statuses(version, watched=plan["watched"])
 
 
 def _change(version: int) -> int:
@@ -76,13 +78,22 @@ def _change(version: int) -> int:
     return landlock.handled_fs(version) & ~landlock.EXECUTE & ~landlock.IOCTL_DEV
 
 
-def statuses(version: int) -> dict[str, Status]:
-    """What a ruleset of this ABI holds, layer by layer."""
+def statuses(version: int, *, watched: bool = False) -> dict[str, Status]:
+    """What a ruleset of this ABI holds, layer by layer. watched: connects are not refused here."""
+    if version < 4:
+        net: Status = MISSING, "TCP rules need ABI 4 (Linux 6.7)"
+    elif watched:
+        net = (
+            PARTIAL,
+            "refuses TCP bind only; connects are left to the call's own network, which shows them",
+        )
+    else:
+        net = FULL, ""
     return {
         "landlock-fs": (FULL, "")
         if version >= 3
         else (PARTIAL, "truncate(2) is not covered below ABI 3 (Linux 6.2)"),
-        "landlock-net": (FULL, "") if version >= 4 else (MISSING, "TCP rules need ABI 4 (Linux 6.7)"),
+        "landlock-net": net,
         "landlock-scope": (FULL, "")
         if version >= 6
         else (MISSING, "signal and abstract socket scopes need ABI 6 (Linux 6.12)"),
