@@ -50,6 +50,7 @@ class Child:
         self.group: Group | None = None
         self._groups: Groups | None = None
         self._no_group = ""
+        self._in_group = False
         self.pid = -1
         self.stdin: int | None = None
         self.stdout: int | None = None
@@ -121,6 +122,10 @@ class Child:
             for fd in opened:
                 os.close(fd)
         self.pid = _posture.host_pid(self._pidfds[0])
+        # Now, while the child is at work: it has put itself into its group before anything else.
+        with contextlib.suppress(OSError):  # gone, or not ours to look at: then its end is waited for
+            self._figures = Figures(self.pid)
+            self._in_group = self.group is not None and self.group.holds(self.pid)
 
     def _open_pipes(self, opened: list[int], given: Streams, stdin_pipe: bool) -> list[int]:
         """The child's three ends: what was given, pipes for the rest.
@@ -186,8 +191,6 @@ class Child:
         if wrong:
             raise SandboxUnavailable(f"a child is not caged as planned: {wrong}")
         self.layers.update(_posture.seen_levels(seen))
-        with contextlib.suppress(OSError):  # gone, or not ours to look at: then its end is waited for
-            self._figures = Figures(self.pid)
 
     async def _see_group(self) -> None:
         """The child put itself into its group before anything else; here is only looked."""
@@ -195,9 +198,10 @@ class Child:
             self.layers["cgroup-limits"] = ("MISSING", self._no_group)
             return
         try:
-            if not self.group.holds(self.pid):
+            held = self._in_group or self.group.holds(self.pid)
+            if not held:
                 await asyncio.to_thread(self.group.attach, self.pid)
-            held = self.group.holds(self.pid)
+                held = self.group.holds(self.pid)
         except OSError as error:
             raise SandboxUnavailable(f"a child could not be put into its control group: {error}") from error
         if not held:

@@ -29,10 +29,10 @@ class UnusableTool(Exception):
     """The tool's file is there but is no tool."""
 
 
-def serve_module(channel: Channel, path: str, tmp: str) -> None:
-    """Import the tool, report, wait for the call, run it, answer."""
+def serve_module(channel: Channel, path: str, name: str, tmp: str) -> None:
+    """Import the tool as the module `name`, report, wait for the call, run it, answer."""
     _reseed()
-    function, failure = _load(path)
+    function, failure = _load(path, name)
     _dummy_round(function)
     channel.send({"t": "ready", "error": failure})
     while True:
@@ -40,7 +40,7 @@ def serve_module(channel: Channel, path: str, tmp: str) -> None:
         _set_environment(call["env"])
         if function is None and call["env_late"]:
             # The module may have read a credential while it was imported; those arrive only now.
-            function, failure = _load(path)
+            function, failure = _load(path, name)
         if function is None:
             channel.send({"t": "error", **(failure or {})})
         else:
@@ -90,13 +90,12 @@ def _refuse_deep(value: Any) -> None:
     raise ValueError(f"the value is nested deeper than {MAX_DEPTH} levels")
 
 
-def _load(path: str) -> tuple[Any, Message | None]:
+def _load(path: str, name: str) -> tuple[Any, Message | None]:
     """The module's `run` function, or what was wrong with it."""
     folder = os.path.dirname(path)
     if folder not in sys.path:
         sys.path.append(folder)  # last: a json.py beside the tool must not stand before the standard library
     try:
-        name = _name_of(path)
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise UnusableTool(f"{path} is not a Python file")
@@ -113,14 +112,16 @@ def _load(path: str) -> tuple[Any, Message | None]:
         return None, _describe(error, "import")
 
 
-def _name_of(path: str) -> str:
+def name_of(path: str) -> str:
     """The name an import of this very file would use, so that the workers of multiprocessing's `spawn` and
     `forkserver` find its functions; else one of our own, for a json.py that must not stand for the other.
+
+    Asked in the zygote, whose import system then knows what every folder holds. It looks and imports nothing.
     """
     stem = os.path.splitext(os.path.basename(path))[0]
     if stem in sys.builtin_module_names or stem in sys.modules:
         return "fumehood_tool"
-    found = importlib.machinery.PathFinder.find_spec(stem)
+    found = importlib.machinery.PathFinder.find_spec(stem, [*sys.path, os.path.dirname(path)])
     return stem if found is not None and found.origin == path else "fumehood_tool"
 
 

@@ -179,6 +179,7 @@ def prepare(plan: dict[str, Any]) -> None:
     _use_once()
     if plan["tool"]["kind"] == "module":
         runtime.warm(plan["tool"]["asyncio"])
+        plan["tool"]["name"] = runtime.name_of(plan["tool"]["path"])
     tasks = os.listdir("/proc/self/task") if os.path.exists("/proc/self/task") else []
     if len(tasks) > 1:
         raise RuntimeError(
@@ -236,7 +237,7 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
         channel.send_with({"t": "caged", "layers": layers}, [] if listener is None else [listener])
         channel.receive()  # the host has looked at us from outside and says go on
         if plan["tool"]["kind"] == "module":
-            runtime.serve_module(channel, plan["tool"]["path"], plan["tmp"])
+            runtime.serve_module(channel, plan["tool"]["path"], plan["tool"]["name"], plan["tmp"])
         else:
             _exec_command(channel, plan["tool"]["argv"])
         code = 0
