@@ -32,6 +32,7 @@ _LOOKED_AT = 20_000  # names read in all: a folder of a million names is not lis
 _TOLD = 256  # names told of that were not taken
 _READ = 1 << 20
 _WILD = frozenset("*?[")
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
 
 Take = Callable[[str, bytes], Awaitable[str | None]]
 """Keeps one file; answers why it does not, or None."""
@@ -43,9 +44,11 @@ class _Unfit(Exception):
 
 @dataclass(slots=True)
 class _Found:
-    """What one look at the folder found: names to read, and names with the reason why they are not."""
+    """What one look at the folder found: names to read, with whether one was asked for by just that name, and
+    names with the reason why they are not read.
+    """
 
-    names: dict[str, None] = field(default_factory=dict)
+    names: dict[str, bool] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     looked_at: int = 0
 
@@ -81,13 +84,14 @@ class Collection:
             return tuple((pattern, self._why) for pattern in self._patterns)
         found = await asyncio.to_thread(self._look)
         left, taken = self._room, 0
-        for name in list(found.names):
+        for name, meant in found.names.items():
             try:
                 if taken == MAX_FILES:
                     raise _Unfit(f"there are more than {MAX_FILES} files")
                 data = await asyncio.to_thread(self._read, name, left)
             except (_Unfit, OSError) as error:
-                found.refused[name] = _words(error)
+                if meant or getattr(error, "errno", None) not in _NOT_THERE:
+                    found.refused[name] = _words(error)
                 continue
             taken, left = taken + 1, left - len(data)
             if (why := await take(name, data)) is not None:
@@ -99,7 +103,7 @@ class Collection:
         try:
             for pattern in self._patterns:
                 for name in self._matching(self._fd, pattern.split("/"), "", found):
-                    found.names[name] = None
+                    found.names[name] = found.names.get(name, False) or not _WILD & set(pattern)
         except _Unfit as error:
             found.names.clear()
             found.refused[pattern] = str(error)
@@ -126,11 +130,10 @@ class Collection:
         try:
             inner = _uapi_proc.open_beneath(folder, os.path.basename(path), os.O_PATH | os.O_DIRECTORY)
         except OSError as error:
-            # A file in a folder's place is no match, and no folder is no match of a wild pattern.
-            if error.errno not in (errno.ENOTDIR, errno.ENOENT) or not any(
-                _WILD & set(part) for part in parts
-            ):
+            if error.errno not in _NOT_THERE:
                 found.refused[path] = _words(error)
+            elif not any(_WILD & set(part) for part in parts):
+                yield "/".join((path, *parts[1:]))  # it is asked for by its name, and told of when it is read
             return
         try:
             yield from self._matching(inner, parts[1:], f"{path}/", found)
@@ -223,7 +226,7 @@ _STEERING = frozenset("\u2028\u2029\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u2
 def _words(error: Exception) -> str:
     if isinstance(error, OSError):
         known = {errno.ELOOP: "a link leads there", errno.EXDEV: "it lies on another mount",
-                 errno.ENOENT: "there is no such file"}  # fmt: skip
+                 errno.ENOENT: "there is no such file", errno.ENOTDIR: "there is no such file"}  # fmt: skip
         return known.get(error.errno or 0, f"it cannot be read: {os.strerror(error.errno or 0)}")
     return str(error)
 

@@ -108,3 +108,18 @@ def test_a_command_starts_where_its_files_are_looked_for_and_the_files_are_told(
     assert "Files of the call\n- file: a.txt: 1 bytes of text/plain:" in explained
     assert "- file not taken: b.txt: it is a link\n" in explained
     assert cli("store", "get", address).out == "x"
+
+
+async def test_a_grant_below_tmp_is_no_file_of_the_call(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "kept.txt").write_text("the host's", encoding="utf-8")
+    below = str(tmp_path / "out").removeprefix("/tmp/")
+    path = configured(
+        tmp_path,
+        f'[tools.t]\nmodule = "tool.py"\nwrite = ["out"]\ncollect = ["{below}/kept.txt", "{below}/*.txt"]\n',
+    )
+    async with Host(load_config(path)) as host:
+        result = await host.call("t", None)
+    assert (result.outcome, result.parts) == ("ok", None)
+    # The mount went with the call's namespace, and what it covered is not there for others.
+    assert result.uncollected == ({"name": f"{below}/kept.txt", "why": "there is no such file"},)

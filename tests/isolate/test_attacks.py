@@ -19,7 +19,6 @@ CASES = {name: case for name, (_, case) in all_cases().items()}
 NOT_ROWS_OF_ISOLATE = {
     68: "no part of this version speaks MCP to a server: there is no tool list that could change",
     69: "no part of this version speaks MCP to a server: there is no stdio that could be noisy",
-    70: "nothing in the host opens or lists what a tool leaves in a folder (43 holds that it is left alone)",
 }
 
 

@@ -16,6 +16,14 @@ from tests.isolate.drivers.exhausting import (
     steady,
     terminal_of_run,
 )
+from tests.isolate.drivers.handing import (
+    Holding,
+    collecting,
+    files_that_are_none,
+    more_than_is_taken,
+    swapped_while_it_is_read,
+    too_many_names,
+)
 from tests.isolate.drivers.honest import (
     Looking,
     Together,
@@ -75,6 +83,7 @@ from tests.isolate.drivers.reusing import (
 )
 
 __all__ = [
+    "Holding",
     "Looking",
     "Memory",
     "SlowServices",
@@ -84,11 +93,13 @@ __all__ = [
     "WatchingServices",
     "bomb_beside_a_sibling",
     "calls_that_fill",
+    "collecting",
     "daemon",
     "descendants",
     "descriptors",
     "descriptors_to_the_host",
     "endings",
+    "files_that_are_none",
     "five_at_once",
     "flood",
     "flood_of_everything",
@@ -109,6 +120,7 @@ __all__ = [
     "leftovers",
     "length_prefix",
     "limits_up_and_down",
+    "more_than_is_taken",
     "neighbours",
     "next_call",
     "objects_out_of_bytes",
@@ -121,8 +133,10 @@ __all__ = [
     "settled",
     "short",
     "steady",
+    "swapped_while_it_is_read",
     "terminal_of_run",
     "text_like_a_verdict",
+    "too_many_names",
     "traps_in_a_write_grant",
     "twenty_calls",
     "two_calls",
