@@ -32,6 +32,13 @@ CallTool = Callable[[str, object], Awaitable[object]]
 Fetch = Callable[[FetchCall], Awaitable[FetchAnswer]]
 FAILED = "the tool failed"
 FETCH_FAILED = "the request failed"
+NAME_MAX = 256
+SHOWN = 250  # characters of a refusal at its beginning, and as many at its end
+CAPS = {
+    "tool-calls": "one call more than the script may make",
+    "pending": "one call more than may be open at once",
+    "bridge-bytes": "more bytes than the script may send",
+}
 CONTAINER = 64  # bytes that an empty list or object takes in the host, about
 
 
@@ -59,6 +66,7 @@ class HostBridge:
         self._limits = limits
         self._on_event = on_event
         self._records: list[ToolCall] = []
+        self._over = False  # a question past a cap is on the list
         self._open: dict[int, tuple[str, object, float]] = {}
         self._output_left = limits.output
         self._bytes_out = self._bytes_in = limits.bridge_bytes
@@ -111,14 +119,16 @@ class HostBridge:
         if self.closed:
             raise LimitHit(self.stop_reason or "tool-calls")
         if len(self._records) >= self._limits.tool_calls:
-            raise self._hit("tool-calls")
+            raise self._too_much(name, "tool-calls")
         if len(self._open) >= self._limits.pending:
-            raise self._hit("pending")
+            raise self._too_much(name, "pending")
         # before they are parsed: three bytes of JSON can be an object of the host's, and hold its loop up
         containers = args_json.count("{") + args_json.count("[")
         self._bytes_out -= len(name) + len(args_json) + CONTAINER * containers
         if self._bytes_out < 0:
-            raise self._hit("bridge-bytes")
+            raise self._too_much(name, "bridge-bytes")
+        if len(name) > NAME_MAX:
+            name = name[:NAME_MAX] + "…"  # no tool has such a name; the list need not hold all of it
         index = len(self._records)
         try:
             args = decode(args_json)
@@ -151,8 +161,9 @@ class HostBridge:
                 answer.value if answer.ok else {"message": answer.message or failed, "reason": answer.reason}
             )
         except ToolRefused as refused:
-            answer = ToolAnswer(ok=False, message=refused.message, reason=refused.reason)
-            text = encode({"message": refused.message, "reason": refused.reason})
+            # it may repeat what the script sent, and that may be a megabyte
+            answer = ToolAnswer(ok=False, message=_shown(refused.message), reason=refused.reason)
+            text = encode({"message": answer.message, "reason": refused.reason})
         except NotJson as error:
             logger.warning("tool %s answered a script with what isn't JSON: %s", name, error)
             answer = ToolAnswer(ok=False, message="the tool's result is not JSON")
@@ -185,12 +196,36 @@ class HostBridge:
             value["base64"] = base64.b64encode(reply.body).decode()
         return ToolAnswer(value, taint=reply.taint)
 
+    def tried(self, name: str, reason: str) -> None:
+        """A question that a backend's own count kept from being asked; the end of the script follows. Listed
+        once. Raises: ValueError for what is no cap.
+        """
+        if reason not in CAPS:
+            raise ValueError(f"{reason[:64]!r} is no cap of the bridge")
+        if not self.closed and not self._over:
+            self._list_too_much(name, reason)
+
+    def _too_much(self, name: str, reason: str) -> LimitHit:
+        """The question is listed with the cap it went past, and never asked."""
+        if not self._over:
+            self._list_too_much(name, reason)
+        return self._hit(reason)
+
+    def _list_too_much(self, name: str, reason: str) -> None:
+        self._over = True
+        self._records.append(ToolCall(name[:NAME_MAX], "error", None, reason, CAPS[reason]))
+
     def _hit(self, reason: str) -> LimitHit:
         if self.stop_reason is None:
             self.stop_reason = reason
             if self.on_stop is not None:
                 self.on_stop()
         return LimitHit(reason)
+
+
+def _shown(text: str) -> str:
+    """The text, or its beginning and end when it is long."""
+    return text if len(text) <= 2 * SHOWN else f"{text[:SHOWN]} … {text[-SHOWN:]}"
 
 
 def fetch_call(args: object) -> FetchCall:

@@ -58,6 +58,7 @@ class EngineThreads:
         transport = ThreadTransport(
             lambda *question: loop.call_soon_threadsafe(start_ask, *question),
             lambda stream, data: loop.call_soon_threadsafe(output, stream, data),
+            lambda name, reason: loop.call_soon_threadsafe(bridge.tried, name, reason),
         )
 
         def finish(end: End | BaseException) -> None:
@@ -139,6 +140,9 @@ class _AtOnce:
         self.printed: list[tuple[int, bytes]] = []
 
     def ask(self, id_: int, kind: int, name: str, args: bytes) -> None:
+        raise Stop("cancelled")
+
+    def tried(self, name: str, reason: str) -> None:
         raise Stop("cancelled")
 
     def answer(self, timeout: float) -> None:

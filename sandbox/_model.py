@@ -190,8 +190,9 @@ class FetchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One question of the script and what became of it: "ok", "error", or "abandoned" when the script
-    ended before its answer.
+    """One question of the script and what became of it: "ok", "error" (the tool failed, or the question was
+    refused: `reason`), or "abandoned" when the script ended before its answer. args: None when it was never
+    asked.
     """
 
     name: str
@@ -236,8 +237,8 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class ScriptResult:
-    """The end of a script, whatever it was. `tool_calls` lists every question, also when the script was
-    killed.
+    """The end of a script, whatever it was. `tool_calls` lists every question it asked or tried to ask, also
+    when the script was killed.
 
     reason: a code of `fumehood.policies.reasons`, None for "ok" and "tool_error" (then `error` says what
     was thrown). value: JSON value for "ok". tainted: origins of what flowed in through tools and fetch;

@@ -36,6 +36,12 @@ class Bridge(Protocol):
         """
         ...
 
+    def tried(self, name: str, reason: str) -> None:
+        """A question that a cap kept from being asked, for a backend that counts ahead of the bridge; it ends
+        the script.
+        """
+        ...
+
     def output(self, stream: int, data: bytes) -> None:
         """What the script printed; stream 0 is stdout, 1 stderr. Raises: LimitHit."""
         ...

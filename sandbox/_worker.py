@@ -117,6 +117,8 @@ class Lane(asyncio.Protocol):
         elif op == "out":
             with contextlib.suppress(LimitHit):  # the runner sees the bridge's stop and ends the script
                 run.bridge.output(1 if header["stream"] else 0, body)
+        elif op == "tried":
+            run.bridge.tried(str(header["name"]), str(header["reason"]))
         elif op == "end":
             ending = ending_from(header, body)
             self._run = None

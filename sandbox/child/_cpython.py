@@ -62,6 +62,7 @@ class _Nowhere:
     cancelled = False
 
     def ask(self, id_: int, kind: int, name: str, args: bytes) -> None: ...
+    def tried(self, name: str, reason: str) -> None: ...
     def answer(self, timeout: float) -> None: ...
     def output(self, stream: int, data: bytes) -> None: ...
 
@@ -293,11 +294,9 @@ def _call(_store: object, name: str, args: str, fetch: bool) -> component.Varian
     instance, port = _current()
     try:
         raw = args.encode()
-        port.check_question(len(raw))
+        port.check_question(name, len(raw))
         instance.asked += 1
-        sentence = port.ask(instance.asked, FETCH if fetch else CALL, name, raw)
-        if sentence is not None:
-            return component.Variant("err", json.dumps({"message": sentence, "reason": "unknown-tool"}))
+        port.ask(instance.asked, FETCH if fetch else CALL, name, raw)
         _, ok, value = port.answer()
     except Stop as stop:
         raise _stop(instance, stop.reason) from None
@@ -309,7 +308,12 @@ def _call(_store: object, name: str, args: str, fetch: bool) -> component.Varian
 def _emit(_store: object, stream: int, text: str) -> None:
     instance, port = _current()
     if stream == STOP:
-        raise _stop(instance, text if text in ("output", "bridge-bytes") else "output")
+        reason, _, name = text[:512].partition("\n")
+        if reason != "bridge-bytes":
+            raise _stop(instance, "output")
+        with contextlib.suppress(OSError):
+            port.tried(name, reason)
+        raise _stop(instance, reason)
     raw = text.encode("utf-8", "replace")
     allowed = port.take_output(len(raw))
     try:

@@ -95,6 +95,7 @@ class Transport(Protocol):
     """
 
     def ask(self, id_: int, kind: int, name: str, args: bytes) -> None: ...
+    def tried(self, name: str, reason: str) -> None: ...
     def answer(self, timeout: float) -> tuple[int, bool, bytes] | None: ...
     def output(self, stream: int, data: bytes) -> None: ...
 
@@ -111,8 +112,6 @@ class Port:
         self.pending = 0
         self._transport = transport
         self._limits = limits
-        self._granted = frozenset(job.tools)
-        self._fetch = job.fetch
         self._output_left = limits.output
         self._calls_left = limits.tool_calls
         self._bytes_out = self._bytes_in = limits.bridge_bytes
@@ -127,26 +126,31 @@ class Port:
         """Pass on output that `take_output` allowed."""
         self._transport.output(stream, data)
 
-    def check_question(self, size: int) -> None:
-        """Before a question of `size` bytes is copied. Raises: Stop."""
+    def check_question(self, name: str, size: int) -> None:
+        """Before a question of `size` bytes is copied; one that is past a cap is reported as tried. Raises:
+        Stop.
+        """
         if self._calls_left <= 0:
-            raise Stop("tool-calls")
-        if self.pending >= self._limits.pending:
-            raise Stop("pending")
-        if size > self._bytes_out:
-            raise Stop("bridge-bytes")
+            reason = "tool-calls"
+        elif self.pending >= self._limits.pending:
+            reason = "pending"
+        elif size > self._bytes_out:
+            reason = "bridge-bytes"
+        else:
+            return
+        self.tried(name, reason)
+        raise Stop(reason)
 
-    def ask(self, id_: int, kind: int, name: str, args: bytes) -> str | None:
-        """Send a question on. The sentence for the script when it isn't granted, else None."""
+    def tried(self, name: str, reason: str) -> None:
+        """Tell of a question that a cap keeps from being asked."""
+        self._transport.tried(name, reason)
+
+    def ask(self, id_: int, kind: int, name: str, args: bytes) -> None:
+        """Send a question on. Whether it is granted the host knows, and has it on its list either way."""
         self._calls_left -= 1
         self._bytes_out -= len(args)
-        if kind == FETCH and not self._fetch:
-            return "fetch is not granted to this script"
-        if kind == CALL and name not in self._granted:
-            return f"no tool named {name[:64]!r} is granted to this script"
         self.pending += 1
         self._transport.ask(id_, kind, name, args)
-        return None
 
     def answer(self) -> tuple[int, bool, bytes]:
         """Wait for the next answer. Raises: Stop at the deadline or past the cap of bytes."""

@@ -100,11 +100,9 @@ def _run(job: Job, port: Port) -> End:
         nonlocal count
         raw = json.dumps(args, allow_nan=False).encode()
         try:
-            port.check_question(len(raw))
+            port.check_question(name, len(raw))
             count += 1
-            sentence = port.ask(count, CALL, name, raw)
-            if sentence is not None:
-                raise ToolError(sentence, "unknown-tool")
+            port.ask(count, CALL, name, raw)
             _, ok, answer = port.answer()
         except Stop as stop:
             raise _Ended(stop.reason) from None

@@ -28,6 +28,7 @@ OPEN_WRAP, CLOSE_WRAP = "(async()=>{", "\n})()"
 PAGE = 65536
 SESSION_MAGIC = b"fumehood-js-session-1\0"
 ERROR_MAX = 64 << 10
+NAME_MAX = 256  # bytes that are looked at before a question is counted
 SPARES = 8  # instances made ahead; 300 KiB each
 SPARE_MEMORY = 64 << 20  # until it is adopted
 # What even the smallest script writes to, found by looking: the top of the stack below the scratch buffer
@@ -49,7 +50,6 @@ class JsInstance(Instance):
         self.port: Port | None = None
         self.clock = False
         self.settled: tuple[int, bytes] | None = None
-        self.refused: list[tuple[int, str]] = []
         super().__init__(linked, memory_bytes=memory_bytes, fuel=fuel)
 
     def should_stop(self) -> str | None:
@@ -213,16 +213,6 @@ class QuickJs:
             failed = instance.call("fh_pump", self._meta.runtime, self._meta.argv) & 0x80000000
             if failed and instance.settled is None:
                 return End("tool_error", failure=Failure("Error", "the engine gave up on a job"))
-            if instance.refused:
-                for id_, sentence in instance.refused:
-                    self._answer(
-                        instance,
-                        id_,
-                        False,
-                        json.dumps({"message": sentence, "reason": "unknown-tool"}).encode(),
-                    )
-                instance.refused.clear()
-                continue
             if instance.settled is not None:
                 return _from_settled(instance, shift, port)
             if port.pending == 0:
@@ -328,11 +318,10 @@ def _bridge(instance: Instance, kind: int, id_: int, at: int, size: int, *_unuse
             if allowed < size:
                 raise Stop("output")
         elif kind in (CALL, FETCH):
-            port.check_question(size)
+            head, _, _ = instance.read(at, min(size, NAME_MAX)).partition(b"\n")
+            port.check_question(head.decode("utf-8", "replace"), size)
             name, _, args = instance.read(at, size).partition(b"\n")
-            sentence = port.ask(id_, kind, name.decode("utf-8", "replace"), args)
-            if sentence is not None:
-                instance.refused.append((id_, sentence))
+            port.ask(id_, kind, name.decode("utf-8", "replace"), args)
         elif instance.settled is None:
             if kind == RESULT:
                 if port.take_output(size) < size:

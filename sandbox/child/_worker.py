@@ -101,6 +101,11 @@ class LaneTransport:
         self.flush()
         self._frames.send({"op": "ask", "id": id_, "kind": kind, "name": name}, args)
 
+    def tried(self, name: str, reason: str) -> None:
+        """Tell of a question that a cap kept from being asked."""
+        self.flush()
+        self._frames.send({"op": "tried", "name": name[:256], "reason": reason})
+
     def answer(self, timeout: float) -> tuple[int, bool, bytes] | None:
         """The next answer, or None when the time is up."""
         self.flush()
@@ -252,8 +257,9 @@ class ThreadTransport:
     block.
     """
 
-    def __init__(self, post: Any, output: Any) -> None:
+    def __init__(self, post: Any, output: Any, tried: Any = None) -> None:
         self.cancelled = False
+        self.tried = tried
         self._post = post
         self._output = output
         self._answers: queue.SimpleQueue[tuple[int, bool, bytes] | None] = queue.SimpleQueue()

@@ -1,5 +1,5 @@
-"""Instances that are made ahead, and scripts that run on the event loop's own thread: faster, and nothing else
-may be different.
+"""Instances made ahead, and scripts that run on the event loop's own thread: faster, and nothing else may
+be different.
 """
 
 from __future__ import annotations

@@ -486,7 +486,7 @@ def _ask(name, args, fetch):
     sys.stdout.flush()
     question = _dumps(args, allow_nan=False)
     if len(question) > _settings["bridge_bytes"]:
-        wit_world.emit(STOP, "bridge-bytes")
+        wit_world.emit(STOP, "bridge-bytes\n" + name[:256])
     try:
         answer = wit_world.call(name, question, fetch)
     except componentize_py_types.Err as error:

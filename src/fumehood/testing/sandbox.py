@@ -79,7 +79,7 @@ _CASES = (
     _Case(
         "time runs out while a tool is waited for",
         {"js": "await never({})", "python": "never()"},
-        {"outcome": "limit", "reason": "timeout", "calls": 1},
+        {"outcome": "limit", "reason": "timeout", "calls": ["abandoned"]},
         {"wall_s": WALL_S},
     ),
     _Case(
@@ -89,16 +89,28 @@ _CASES = (
         {"output": 10_000},
     ),
     _Case(
-        "tool calls are capped, and those made are listed",
+        "tool calls are capped, and those made are listed with the one too many",
         {"js": "for (;;) await echo({})", "python": "while True:\n    echo()"},
-        {"outcome": "limit", "reason": "tool-calls", "calls": 3},
+        {"outcome": "limit", "reason": "tool-calls", "calls": ["ok", "ok", "ok", "tool-calls"]},
         {"tool_calls": 3},
     ),
     _Case(
         "bytes to tools are capped",
         {"js": "await echo({ a: 'x'.repeat(9999) })", "python": "echo(a='x' * 9999)"},
-        {"outcome": "limit", "reason": "bridge-bytes"},
+        {"outcome": "limit", "reason": "bridge-bytes", "calls": ["bridge-bytes"]},
         {"bridge_bytes": 5000},
+    ),
+    _Case(
+        "a tool that is not granted is refused, and the attempt is listed",
+        {
+            "js": "try { await tool('rm', {}) } catch (e) { e.message }",
+            "python": "try:\n    tool('rm')\nexcept Exception as e:\n    said = str(e)\nsaid",
+        },
+        {
+            "outcome": "ok",
+            "value": "no tool named 'rm' is granted to this script",
+            "calls": ["unknown-tool"],
+        },
     ),
     _Case(
         "memory runs out",
@@ -164,7 +176,7 @@ def _judge(case: _Case, lang: str, result: ScriptResult) -> None:
         "reason": result.reason,
         "value": result.value,
         "stdout": result.stdout,
-        "calls": len(result.tool_calls),
+        "calls": [call.reason or call.outcome for call in result.tool_calls],
         "line": None if result.error is None else result.error.line,
     }
     shown = {key: found[key] for key in case.expect}
