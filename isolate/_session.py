@@ -220,7 +220,7 @@ class Session:
 
     def _look_before_the_end(self) -> None:
         said = self._seen.said
-        if said is None or said["t"] == "error":
+        if (said is None or said["t"] == "error") and not self._child.gone:
             self._seen.tasks = _watch.count_tasks(self._child.pid)
             self._seen.tmp_full = _watch.tmp_is_full(self._child.pid)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from fumehood._inputs import Inputs
 from fumehood._report import (
     bounded,
     cancelled,
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from fumehood.policies.rules import EgressRule
     from fumehood.sandbox import Limits as ScriptLimits
 
-MAX_INPUT_BYTES = 8 << 20
-"""The input of a call as JSON; larger inputs belong into the content store."""
-
 LOG_FILE, STORE_FOLDER = "events.sqlite3", "store"
 
 RUN_LIMITS = Limits(
@@ -65,7 +62,8 @@ class Host:
         self._spares, self._dial = spares, dial
         self._slots = asyncio.Semaphore(config.host.max_parallel)
         self._waiting = 0
-        self._validators: dict[str, Any] = {}
+        self._inputs = Inputs()
+        self._plans: dict[str, tuple[ToolSpec, EgressPolicy]] = {}
         self._stack = contextlib.AsyncExitStack()
         self._scripts = Scripts(self)
         self.log: EventLog
@@ -161,24 +159,32 @@ class Host:
                 f"there is no tool {tool!r}; configured: {known}",
                 principal,
             )
-        fault = self._input_fault(tool, config, input)
+        fault = self._inputs.fault(tool, config, input)
         if fault is not None:
             return await self._refused(call_id, execution_id, tool, *fault, principal)
         if config.script is not None:
             return await self._scripts.tool(tool, config, input, call_id, execution_id, principal)
         env, late = call_environment(config, self.config)
-        inspected = self.has_doors and any(rule.inspect for rule in config.egress)
-        authorities = self.broker.authority.bundle().decode() if inspected else None
-        spec = tool_spec(tool, config, self.config, doors=self.has_doors, authorities=authorities)
+        spec, policy = self._plans.get(tool) or self._plan(tool, config)
         return await self._run(
             spec,
             CallFrame(call_id, input, env, late),
-            egress_policy(tool, config, self.config),
+            policy,
             execution_id=execution_id,
             principal=principal,
             finish=lambda result, network: declared(result, config, network.hosts),
             secrets={name: env[name] for name in late},
         )
+
+    def _plan(self, tool: str, config: ToolConfig) -> tuple[ToolSpec, EgressPolicy]:
+        """What every call of the tool is given, made once under one configuration."""
+        inspected = self.has_doors and any(rule.inspect for rule in config.egress)
+        authorities = self.broker.authority.bundle().decode() if inspected else None
+        self._plans[tool] = planned = (
+            tool_spec(tool, config, self.config, doors=self.has_doors, authorities=authorities),
+            egress_policy(tool, config, self.config),
+        )
+        return planned
 
     async def run(
         self,
@@ -306,7 +312,8 @@ class Host:
         from fumehood.broker import EgressPolicy
 
         self.config = config
-        self._validators.clear()
+        self._inputs = Inputs()
+        self._plans.clear()
         for network in self.broker.calls:
             found = config.tools.get(network.scope.tool)
             if found is not None:
@@ -409,26 +416,6 @@ class Host:
             NewEvent("SANDBOX_VIOLATION", {"tool": result.tool, **row}, *ids) for row in result.violations
         ]
         await self.log.record_many([*rows, NewEvent("CALL_ENDED", end_row(result, secrets), *ids)])
-
-    # -- checks ----------------------------------------------------------------------------------------------
-
-    def _input_fault(self, name: str, tool: ToolConfig, value: Any) -> tuple[str, str] | None:
-        """(reason, sentence) when the input may not reach the tool."""
-        try:
-            size = len(json.dumps(value, allow_nan=False).encode())
-        except (TypeError, ValueError, RecursionError) as error:
-            return "input-schema", f"the input is no JSON value: {error}"
-        if size > MAX_INPUT_BYTES:
-            return "oversized-input", f"the input has {size} bytes as JSON, the limit is {MAX_INPUT_BYTES}"
-        if tool.input_schema is None:
-            return None
-        from fumehood.policies import schemas
-
-        validator = self._validators.get(name)
-        if validator is None:
-            validator = self._validators[name] = schemas.validator(tool.input_schema)
-        fault = schemas.first_fault(validator, value)
-        return None if fault is None else ("input-schema", fault)
 
     async def _refused(
         self, call_id: str, execution_id: str, tool: str, reason: str, text: str, principal: str | None
