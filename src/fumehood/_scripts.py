@@ -18,6 +18,7 @@ from fumehood._result import CallResult, Usage
 from fumehood._toolspec import egress_policy
 from fumehood.policies.errors import ConfigError, SandboxUnavailable
 from fumehood.policies.reasons import REASONS
+from fumehood.policies.script_reasons import script_reason
 
 if TYPE_CHECKING:
     from fumehood._host import Host
@@ -97,7 +98,11 @@ class Scripts:
         try:
             code = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:  # it was there and readable when the file was loaded
-            told = {"type": type(error).__name__, "message": f"{path}: the script cannot be read: {error}"}
+            told = {
+                "type": type(error).__name__,
+                "message": f"{path}: the script cannot be read: {error}",
+                "of": "script",
+            }
             result = CallResult(
                 call_id, name, "sandbox_error", "start", error=told, execution_id=execution_id
             )
@@ -154,10 +159,15 @@ class Scripts:
                 **how,
             )
         except SandboxUnavailable as error:
-            told = {"type": "SandboxUnavailable", "message": error.message, "hint": error.hint}
+            told = {
+                "type": "SandboxUnavailable",
+                "message": error.message,
+                "hint": error.hint,
+                "of": "script",
+            }
             result = CallResult(call_id, name, "sandbox_error", "tier", error=told, execution_id=execution_id)
         except ConfigError as error:  # the caller hears it; the log must not hold a call without an end
-            told = {"type": "ConfigError", "message": error.message, "hint": error.hint}
+            told = {"type": "ConfigError", "message": error.message, "hint": error.hint, "of": "script"}
             ended = CallResult(call_id, name, "denied", "input-schema", error=told, execution_id=execution_id)
             await host.record_end(ended, {})
             raise
@@ -264,8 +274,11 @@ def _as_call(
         error = {"type": thrown.type, "message": thrown.message, "line": thrown.line, "column": thrown.column}
         error["trace"] = thrown.trace
     elif result.outcome != "ok":
-        words = model_words(result.reason)
+        reason = script_reason(result.reason)
+        words = reason.model if reason is not None else ""
         error = {"type": result.reason or result.outcome, "message": result.detail or words}
+    if error is not None:
+        error["of"] = "script"
     cage = result.enforcement.get("cage")
     cage = cage if isinstance(cage, Mapping) else {}
     origins = sorted(set(result.tainted))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fumehood.policies.reasons import REASONS
+from fumehood.policies.reasons import REASONS, Reason
+from fumehood.policies.script_reasons import script_reason
 from fumehood.policies.sizes import format_size
 
 _STEPS: Mapping[str, str] = {
@@ -48,6 +49,29 @@ _RUN_STEPS: Mapping[str, str] = {
 }
 """For calls of `fumehood run`, whose rules and limits are options and not entries of a file."""
 
+_SCRIPT_STEPS: Mapping[str, str] = {
+    "timeout": "Raise timeout_s in [tools.{tool}], or let the script wait for fewer tools.",
+    "cpu": "Raise the script's fuel, or let it compute less.",
+    "memory": "Raise memory in [tools.{tool}], or let the script work on smaller pieces.",
+    "output": "Raise output in [tools.{tool}], or let the script print and return less.",
+    "input-schema": "Correct what the message names.",
+    "oversized-input": "Let the script ask a tool for the data instead of taking it as input.",
+    "protocol": "The script may have broken its engine; treat it as hostile until it is understood.",
+    "crashed": "Run the script again by itself; one that crashes its engine each time is worth a report.",
+    "start": "Repair the script's file, or leave the snapshot out.",
+}
+"""For scripts, whose limits are others."""
+
+_EVAL_STEPS: Mapping[str, str] = {
+    "timeout": "Give it longer with --time SECONDS or Limits(wall_s=...).",
+    "memory": 'Give it more with --memory SIZE or Limits(memory=...), as "128 MiB".',
+    "output": "Raise Limits(output=...), or let the script print and return less.",
+    "not-listed": "To allow it, add --allow '{entry}'.",
+    "port": "To allow the port, add --allow '{entry}'.",
+    "not-public": "If that address is meant, write --allow '{entry} +private'.",
+}
+"""For `fumehood eval` and `Host.eval`, which have no entry in a file."""
+
 _EGRESS_STEPS: Mapping[str, str] = {
     "not-listed": 'To allow it, add "{entry}" to egress of [tools.{tool}].',
     "not-public": 'If that address is meant, add "{entry}" to private of [tools.{tool}].',
@@ -63,14 +87,26 @@ _EGRESS_STEPS: Mapping[str, str] = {
 
 def sentence(end: Mapping[str, Any]) -> str:
     """The operator's sentence for an outcome, "" when there is nothing to say."""
-    reason = end.get("reason")
-    if isinstance(reason, str) and reason in REASONS:
-        return REASONS[reason].operator
-    return (
-        "The tool itself failed; the sandbox and the host are in order."
-        if end.get("outcome") == "tool_error"
-        else ""
-    )
+    script = of_script(end)
+    known = reason_of(end.get("reason"), script=script)
+    if known is not None:
+        return known.operator
+    if end.get("outcome") != "tool_error":
+        return ""
+    return f"The {'script' if script else 'tool'} itself failed; the sandbox and the host are in order."
+
+
+def of_script(end: Mapping[str, Any]) -> bool:
+    """Whether what ended was a script: the host says so in the error."""
+    error = end.get("error")
+    return isinstance(error, Mapping) and error.get("of") == "script"
+
+
+def reason_of(code: object, *, script: bool) -> Reason | None:
+    """The reason of a code, in its words for a script when it was one."""
+    if not isinstance(code, str):
+        return None
+    return script_reason(code) if script else REASONS.get(code)
 
 
 def steps(tool: str, end: Mapping[str, Any], decisions: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -78,6 +114,8 @@ def steps(tool: str, end: Mapping[str, Any], decisions: Sequence[Mapping[str, An
     found = []
     reason = end.get("reason")
     templates = {**_STEPS, **_EGRESS_STEPS, **(_RUN_STEPS if tool == "run" else {})}
+    if of_script(end):
+        templates |= {**_SCRIPT_STEPS, **(_EVAL_STEPS if tool == "script" else {})}
     if isinstance(reason, str) and reason in _STEPS:
         found.append(templates[reason].format(tool=tool))
     for data in decisions:

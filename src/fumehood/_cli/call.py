@@ -192,7 +192,7 @@ def not_handed_back(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def show_failure(out: Output, result: CallResult) -> None:
     """What happened, the sentence for the operator, and where to ask further."""
-    from fumehood.policies.reasons import REASONS
+    from fumehood._cli._advice import reason_of
 
     said = result.error or {}
     reason = f" ({result.reason})" if result.reason else ""
@@ -208,7 +208,7 @@ def show_failure(out: Output, result: CallResult) -> None:
     trace = str(said.get("trace") or "")
     if result.outcome == "tool_error" and trace.startswith(("Traceback", "  ")):
         out.note(visible(trace[-SHOWN_TEXT:]).rstrip(), "dim", wrap=False)
-    known = REASONS.get(result.reason or "")
+    known = reason_of(result.reason, script=said.get("of") == "script")
     if known is not None and known.operator not in message:
         out.note(known.operator)
     out.note(f"More: fumehood explain {result.call_id}")
