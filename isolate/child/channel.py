@@ -15,6 +15,7 @@ import os
 import socket
 from typing import Any
 
+from . import plain
 from .frames import DATA, DATA_CHUNK, JSON, FrameParser, header
 
 Message = dict[str, Any]
@@ -27,9 +28,11 @@ class HostGone(Exception):
 def encode(message: Message) -> bytes:
     """One `J` frame.
 
-    Raises TypeError, ValueError or RecursionError for what JSON cannot hold, lone surrogates included.
+    Raises TypeError, ValueError or RecursionError for what JSON cannot hold or the host does not take.
     """
     payload = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+    if plain.may_be_long(payload) and (long := plain.fault(message)) is not None:
+        raise plain.NotPlain(long)
     return header(JSON, len(payload)) + payload
 
 

@@ -16,11 +16,10 @@ import traceback
 import types
 from typing import Any
 
+from . import plain
 from .channel import Channel, HostGone, Message, encode
 from .context import AsyncContext, SyncContext
 
-MAX_DEPTH = 190
-"""Levels of lists and objects in a result; the host's parser takes a few more, for the frame around it."""
 _ERROR_TEXT_CAP = 64 * 1024
 _CO_COROUTINE = 0x80  # inspect.CO_COROUTINE
 
@@ -65,29 +64,13 @@ def _set_environment(wanted: dict[str, str]) -> None:
 
 def _answer(channel: Channel, answer: Message) -> None:
     try:
-        _refuse_deep(answer.get("value"))
+        plain.look(answer.get("value"))
         channel.send(answer)
     except (TypeError, ValueError, RecursionError) as error:
-        message = f"run() returned what JSON cannot hold: {_safe_text(error)}"
-        channel.send(
-            {"t": "error", "type": type(error).__name__, "message": message, "trace": "", "kind": "result"}
-        )
-
-
-def _refuse_deep(value: Any) -> None:
-    """A clear error for an honest tool; the host's own parser refuses deeper values in any case."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            item
-            for outer in level
-            if isinstance(outer, (list, tuple, dict))
-            for item in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(item, (list, tuple, dict))
-        ]
-        if not level:
-            return
-    raise ValueError(f"the value is nested deeper than {MAX_DEPTH} levels")
+        told = plain.fault(answer.get("value")) or _safe_text(error)
+        name = "ValueError" if isinstance(error, plain.NotPlain) else type(error).__name__
+        message = _valid(f"run() returned what JSON cannot hold: {told}")
+        channel.send({"t": "error", "type": name, "message": message, "trace": "", "kind": "result"})
 
 
 def _load(path: str, name: str) -> tuple[Any, Message | None]:

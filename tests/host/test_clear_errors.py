@@ -165,13 +165,13 @@ def test_a_wrong_configuration_names_file_key_value_and_the_right_word(
             "def run(input, ctx):\n    return {1, 2}\n",
             1,
             "tool_error",
-            "TypeError: run() returned what JSON cannot hold: Object of type set is not JSON serializable",
+            "TypeError: run() returned what JSON cannot hold: value is a set; return a list",
         ),
         (
             "def run(input, ctx):\n    return [float('nan')]\n",
             1,
             "tool_error",
-            "ValueError: run() returned what JSON cannot hold: ",
+            "ValueError: run() returned what JSON cannot hold: value[0] is nan, which is no JSON number",
         ),
         (
             "def run(input, ctx):\n    raise KeyError('day')\n",

@@ -12,6 +12,11 @@ PROMISES: list[tuple[str, ...]] = [
         "Files that the operator asked for are stored and parts of the result; the others have a reason.",
         "contract 3, 6",
     ),
+    (
+        "host:values-are-json",
+        "A value that JSON cannot hold is the tool's error, with its place in the value.",
+        "R003, R478",
+    ),
     ("host:reuse-is-keyed", "A process is kept only for the same tool, environment and principal.", "R476"),
     (
         "host:refusals-are-on-record",
