@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import multiprocessing
 import os
 import resource
 import shutil
@@ -23,11 +22,12 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fumehood.broker._addresses import parse_address
+from fumehood.broker._bench_load import Generator, pin
 from fumehood.broker._broker import Broker
 from fumehood.broker._fetch import FetchRequest
 from fumehood.broker._transparent import NetSockets
@@ -36,8 +36,6 @@ from fumehood.policies.names import Host
 from fumehood.policies.rules import parse_rule
 
 HOST = "api.example.com"
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-CONNECTIONS = 32
 RUNS = 3
 _CONNECT = f"CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}:443\r\n\r\n".encode()
 _GET = f"GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
@@ -47,158 +45,6 @@ def _absolute(host: str, port: int, *, close: bool) -> bytes:
     at = host if port == 80 else f"{host}:{port}"
     end = "Connection: close\r\n" if close else ""
     return f"GET http://{at}/ HTTP/1.1\r\nHost: {at}\r\n{end}\r\n".encode()
-
-
-def _pin(cpu: int) -> None:
-    available = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {available[min(cpu, len(available) - 1)]})
-
-
-# -- the other core: origin and load
-# -----------------------------------------------------------------------------
-
-
-class _Origin(asyncio.Protocol):
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if data.startswith(b"BULK"):
-            piece = b"x" * (1 << 20)
-            for _ in range(int(data[4:12])):
-                self.transport.write(piece)
-            self.transport.write_eof()
-            return
-        count = data.count(b"\r\n\r\n")
-        if count:
-            self.transport.write(ANSWER * count)
-        if b"Connection: close" in data:
-            self.transport.close()
-
-
-class _Client(asyncio.Protocol):
-    """Sends `steps` one after the other, each after the answer to the last;
-
-    starts anew when `again` says so.
-    """
-
-    def __init__(
-        self,
-        steps: list[bytes],
-        counter: list[int],
-        again: Callable[[], None],
-        over: Callable[[], bool],
-        keep: bool,
-    ) -> None:
-        self.steps, self.counter, self.again, self.over, self.keep = steps, counter, again, over, keep
-        self.at = 0
-        self.data = b""
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        transport.write(self.steps[0])
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-        head = self.data.find(b"\r\n\r\n")
-        if head < 0 or (self.at == len(self.steps) - 1 and not self.data.endswith(b"ok")):
-            return
-        self.data = b""
-        if self.at < len(self.steps) - 1:
-            self.at += 1
-            self.transport.write(self.steps[self.at])
-            return
-        self.counter[0] += 1
-        if self.keep and not self.over():
-            self.transport.write(self.steps[-1])
-        else:
-            self.transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.again()
-
-
-async def _load(port: int, steps: list[bytes], keep: bool, seconds: float) -> float:
-    loop = asyncio.get_running_loop()
-    counter, ends = [0], loop.time() + seconds
-    tasks: set[Any] = set()
-
-    def again() -> None:
-        if loop.time() < ends:
-            task = loop.create_task(_connect())
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-    async def _connect() -> None:
-        with contextlib.suppress(OSError):
-            await loop.create_connection(
-                lambda: _Client(steps, counter, again, lambda: loop.time() >= ends, keep), "127.0.0.1", port
-            )
-
-    for _ in range(CONNECTIONS):
-        again()
-    await asyncio.sleep(seconds)
-    return counter[0] / seconds
-
-
-async def _bulk(port: int, mebibytes: int, prefix: bytes) -> float:
-    """GB/s from the origin through one tunnel."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
-    if prefix:
-        writer.write(prefix)
-        await reader.readuntil(b"\r\n\r\n")
-    started, got = time.perf_counter(), 0
-    writer.write(b"BULK%08d" % mebibytes)
-    while data := await reader.read(1 << 20):
-        got += len(data)
-    writer.close()
-    return got / (time.perf_counter() - started) / 1e9
-
-
-def _other_core(pipe: Any) -> None:
-    _pin(1)
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(_Origin, "127.0.0.1", 0, backlog=4096)
-        pipe.send(server.sockets[0].getsockname()[1])
-        while True:
-            asked = await loop.run_in_executor(None, pipe.recv)
-            if asked is None:
-                return
-            kind, arguments = asked
-            try:
-                pipe.send(await (_load(*arguments) if kind == "load" else _bulk(*arguments)))
-            except OSError as error:  # a contestant that is not there any more
-                pipe.send(error)
-
-    asyncio.run(main())
-
-
-class _Generator:
-    """Talks to the other core's process."""
-
-    def __enter__(self) -> _Generator:
-        self._pipe, theirs = multiprocessing.Pipe()
-        self._process = multiprocessing.get_context("spawn").Process(
-            target=_other_core, args=(theirs,), daemon=True
-        )
-        self._process.start()
-        theirs.close()  # else nobody would notice that the process has ended
-        self.origin: int = self._pipe.recv()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._pipe.send(None)
-        self._process.join(5)
-        self._process.kill()
-
-    async def ask(self, kind: str, *arguments: object) -> float:
-        self._pipe.send((kind, arguments))
-        result: float | OSError = await asyncio.get_running_loop().run_in_executor(None, self._pipe.recv)
-        if isinstance(result, OSError):
-            raise result
-        return result
 
 
 # -- the core that is measured
@@ -325,7 +171,7 @@ def _peer(name: str, origin: int, folder: Path) -> Iterator[int]:
         process.wait()
 
 
-async def _rates(generator: _Generator, port: int, host: str, at: int, seconds: float) -> dict[str, float]:
+async def _rates(generator: Generator, port: int, host: str, at: int, seconds: float) -> dict[str, float]:
     """Figures of one proxy. host, at: how the origin is named to it."""
     to = f"{host}:{443 if host == HOST else at}"
     connect = f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n".encode()
@@ -337,9 +183,9 @@ async def _rates(generator: _Generator, port: int, host: str, at: int, seconds: 
     }
     out = {}
     for name, (steps, keep) in plans.items():
-        runs = [await generator.ask("load", port, steps, keep, seconds) for _ in range(RUNS)]
+        runs = [await generator.load(port, steps, keep, seconds) for _ in range(RUNS)]
         out[name] = round(statistics.median(runs))
-    runs = [await generator.ask("bulk", port, 1024, connect) for _ in range(RUNS)]
+    runs = [await generator.bulk(port, 1024, connect) for _ in range(RUNS)]
     return out | {"bulk_gb_per_s": round(statistics.median(runs), 2)}
 
 
@@ -392,13 +238,15 @@ async def run(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
     out: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(dir=folder) as name, _Generator() as generator:
-        _pin(0)
+    with tempfile.TemporaryDirectory(dir=folder) as name, Generator() as generator:
+        pin(0)
         try:
-            direct = [
-                await generator.ask("load", generator.origin, [_GET], keep, seconds) for keep in (False, True)
-            ]
-            out["direct"] = {"new_per_s": round(direct[0]), "keep_alive_per_s": round(direct[1])}
+            direct = [await generator.load(generator.origin, [_GET], keep, seconds) for keep in (False, True)]
+            out["direct"] = {
+                "new_per_s": round(direct[0]),
+                "keep_alive_per_s": round(direct[1]),
+                "bulk_gb_per_s": round(await generator.bulk(generator.origin, 1024, b""), 2),
+            }
             async with _our_proxy(generator.origin, Path(name)) as (port, broker, policy):
                 ours: dict[str, Any] = {**await _rates(generator, port, HOST, 80, seconds)}
                 ours |= await _fetch_latency(broker, policy, 200 if quick else 1500)

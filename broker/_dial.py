@@ -212,6 +212,11 @@ class _StreamProtocol(asyncio.Protocol):
             self.transport.resume_reading()
         return data
 
+    @property
+    def is_free(self) -> bool:
+        """Whether a write need not wait, and nothing went wrong."""
+        return self.error is None and not self._paused_writing
+
     async def drain(self) -> None:
         if self._paused_writing and self.error is None:
             self._writer = asyncio.get_running_loop().create_future()
@@ -246,8 +251,11 @@ class PinnedStream(httpcore.AsyncNetworkStream):
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Up to `max_bytes`, b"" at the end. Raises: httpcore.ReadTimeout, httpcore.ReadError."""
         try:
-            async with asyncio.timeout(timeout):
+            if timeout is None:  # a context for nothing costs as much as the read
                 data = await self._protocol.read(max_bytes)
+            else:
+                async with asyncio.timeout(timeout):
+                    data = await self._protocol.read(max_bytes)
         except TimeoutError as error:
             raise httpcore.ReadTimeout("the peer sent nothing in time") from error
         except OSError as error:
@@ -260,6 +268,8 @@ class PinnedStream(httpcore.AsyncNetworkStream):
         try:
             self._transport.write(buffer)
             self.sent += len(buffer)
+            if self._protocol.is_free:
+                return
             async with asyncio.timeout(timeout):
                 await self._protocol.drain()
         except TimeoutError as error:

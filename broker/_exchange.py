@@ -1,4 +1,4 @@
-"""One HTTP/1.1 request and its answer on one upstream connection, through h11, with every count bounded.
+"""One HTTP/1.1 request and its answer on one upstream connection, with every count bounded.
 
 Guarantees: interim answers, header lines and head bytes have caps; a protocol switch that nobody asked for, a
 body with both lengths, a truncated body and bytes after the answer are errors; a connection is offered for
@@ -6,7 +6,8 @@ reuse only when it is provably clean.
 Not here: who may be asked (_decide.py), redirects and body caps (_fetch.py).
 Before editing: httpcore's pool is not used, because it reuses a connection with an unasked answer waiting in
 its buffer and has no bound on interim answers; its network backend interface is
-(docs/adr/0006-own-http-exchange.md).
+(docs/adr/0006-own-http-exchange.md). Ordinary requests and answers are written and read by _plain_answer.py;
+h11 comes in, told of what was sent, as soon as anything is not ordinary.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import httpcore
 
 from fumehood.broker._addresses import Address
 from fumehood.broker._dial import PinnedStream
+from fumehood.broker._plain_answer import read_plain, write_plain
 
 MAX_HEAD = 64 * 1024  # bytes of one response head; browsers stop between 16 and 256 KiB
 MAX_HEADERS = 256  # header lines of one response head
@@ -69,10 +71,16 @@ class Exchange:
         self.used = 0
         self.trailers: Headers = ()
         self._base = (0, 0)
-        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._h11: h11.Connection | None = None
+        self._plain: tuple[str, str, Headers, bytes] | None = None  # the request, while all is ordinary
+        self._left = -1  # bytes of an ordinary answer that are still to come; -1 before its head
+        self._length = 0
+        self._ahead = b""  # read and not handed out yet
+        self._keep = False  # the ordinary answer keeps the connection
 
     def __repr__(self) -> str:
-        return f"<Exchange {self.stream.peer} {self._h11.our_state} used={self.used}>"
+        state = self._h11.our_state if self._h11 else "plain" if self._plain else "idle"
+        return f"<Exchange {self.stream.peer} {state} used={self.used}>"
 
     @property
     def is_reusable(self) -> bool:
@@ -80,12 +88,16 @@ class Exchange:
 
         both sides done, keep-alive agreed, and not one byte too many.
         """
+        if self._h11 is None:
+            return self._left == 0 and self._keep and not self._ahead and self.stream.is_quiet
         done = self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE
         return done and self._h11.trailing_data == (b"", False) and self.stream.is_quiet
 
     def renew(self) -> None:
         """Make ready for the next request on a reusable connection."""
-        self._h11.start_next_cycle()
+        self._h11 = self._plain = None
+        self._left, self._ahead, self._keep = -1, b"", False
+        self.trailers = ()
         self.answered = False
         self._base = (self.stream.sent, self.stream.received)
 
@@ -118,21 +130,53 @@ class Exchange:
     ) -> None:
         """Send head and body. trailers: asked for once the body has ended. Raises: UpstreamFailed."""
         self.used += 1
-        head = h11.Request(method=method, target=target.encode("ascii"), headers=_encode(headers))
         try:
-            out = self._h11.send(head) or b""
             if isinstance(body, bytes):
-                out += self._h11.send(h11.Data(data=body)) or b"" if body else b""
-                out += self._h11.send(h11.EndOfMessage()) or b""
-                await self.stream.write(out)
+                whole = write_plain(method, target, headers, body)
+                if whole is not None:
+                    self._plain = (method, target, headers, body)
+                else:
+                    whole = self._through_h11(method, target, headers, body)
+                await self.stream.write(whole)
                 return
-            await self.stream.write(out)
+            self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+            head = h11.Request(method=method, target=target.encode("ascii"), headers=_encode(headers))
+            await self.stream.write(self._h11.send(head) or b"")
             async for piece in body:
                 await self.stream.write(self._h11.send(h11.Data(data=piece)) or b"")
             last = h11.EndOfMessage(headers=_encode(trailers() if trailers else ()))
             await self.stream.write(self._h11.send(last) or b"")
         except (h11.LocalProtocolError, httpcore.WriteError, httpcore.WriteTimeout) as error:
             raise UpstreamFailed(f"sending failed: {error}") from error
+
+    def _through_h11(self, method: str, target: str, headers: Headers, body: bytes) -> bytes:
+        """The bytes of a request as h11 writes them; its state is that of a connection that sent them."""
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        head = h11.Request(method=method, target=target.encode("ascii"), headers=_encode(headers))
+        out = self._h11.send(head) or b""
+        out += self._h11.send(h11.Data(data=body)) or b"" if body else b""
+        return out + (self._h11.send(h11.EndOfMessage()) or b"")
+
+    async def _plain_head(self) -> ResponseHead | None:
+        """The head of an ordinary answer that came whole with its first bytes; None leaves it to h11."""
+        assert self._plain is not None
+        data = await self._receive()
+        found = read_plain(data, self._plain[0], most_bytes=MAX_HEAD, most_lines=MAX_HEADERS)
+        if found is None:
+            self._through_h11(*self._plain)
+            self._feed(data)
+            return None
+        self._left = self._length = found.length
+        self._ahead, self._keep = data[found.at :], found.keep
+        return ResponseHead(found.status, found.phrase, found.headers, "1.1")
+
+    def _take(self) -> bytes:
+        """What has arrived of an ordinary answer's body."""
+        data, self._ahead = self._ahead, b""
+        if len(data) > self._left:
+            raise UpstreamFailed("the peer sent bytes after its answer")
+        self._left -= len(data)
+        return data
 
     async def head(
         self, *, upgrade: bool = False, on_interim: Callable[[ResponseHead], None] | None = None
@@ -142,6 +186,8 @@ class Exchange:
         upgrade: the request asked for a protocol switch, so 101 is an answer. Raises: UpstreamFailed.
         """
         interim = 0
+        if self._h11 is None and (plain := await self._plain_head()) is not None:
+            return plain
         while True:
             event = await self._next_event()
             if isinstance(event, h11.InformationalResponse):
@@ -170,6 +216,8 @@ class Exchange:
 
         Raises: UpstreamFailed as `body` does.
         """
+        if self._h11 is None:
+            return self._take(), self._left == 0
         pieces = []
         while isinstance(event := self._read_event(), h11.Data):
             pieces.append(bytes(event.data))
@@ -182,6 +230,16 @@ class Exchange:
 
         Raises: UpstreamFailed when it is cut off, or when bytes follow the answer.
         """
+        if self._h11 is None:
+            if piece := self._take():
+                yield piece
+            while self._left:
+                self._ahead = await self._receive()
+                if not self._ahead:
+                    came = f"received {self._length - self._left} bytes, expected {self._length}"
+                    raise UpstreamFailed(f"the peer closed the connection inside its answer ({came})")
+                yield self._take()
+            return
         while isinstance(event := await self._next_event(), h11.Data):
             yield bytes(event.data)
         self._end_of(event)
@@ -191,12 +249,14 @@ class Exchange:
         if not isinstance(event, h11.EndOfMessage):
             raise UpstreamFailed("the peer closed the connection inside its answer")
         self.trailers = tuple((k.decode("ascii"), v.decode("latin-1")) for k, v in event.headers)
+        assert self._h11 is not None
         extra, _ = self._h11.trailing_data
         if extra and self._h11.their_state is not h11.SWITCHED_PROTOCOL:
             raise UpstreamFailed("the peer sent bytes after its answer")
 
     def take_trailing(self) -> bytes:
         """Bytes of the new protocol that came with a 101."""
+        assert self._h11 is not None
         data: bytes = self._h11.trailing_data[0]
         return data
 
@@ -204,6 +264,7 @@ class Exchange:
         await self.stream.aclose()
 
     def _read_event(self) -> object:
+        assert self._h11 is not None
         try:
             return self._h11.next_event()
         except h11.RemoteProtocolError as error:
@@ -215,15 +276,22 @@ class Exchange:
             event = self._read_event()
             if event is not h11.NEED_DATA:
                 return event
-            try:
-                data = await self.stream.read(_READ)
-            except (httpcore.ReadError, httpcore.ReadTimeout) as error:
-                raise UpstreamFailed(f"reading failed: {error}") from error
-            self.answered = self.answered or bool(data)
-            try:
-                self._h11.receive_data(data)
-            except h11.RemoteProtocolError as error:
-                raise UpstreamFailed(f"the answer is no HTTP: {_words(error)}") from error
+            self._feed(await self._receive())
+
+    async def _receive(self) -> bytes:
+        try:
+            data = await self.stream.read(_READ)
+        except (httpcore.ReadError, httpcore.ReadTimeout) as error:
+            raise UpstreamFailed(f"reading failed: {error}") from error
+        self.answered = self.answered or bool(data)
+        return data
+
+    def _feed(self, data: bytes) -> None:
+        assert self._h11 is not None
+        try:
+            self._h11.receive_data(data)
+        except h11.RemoteProtocolError as error:
+            raise UpstreamFailed(f"the answer is no HTTP: {_words(error)}") from error
 
 
 def _words(error: h11.RemoteProtocolError) -> str:
