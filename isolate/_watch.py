@@ -16,6 +16,9 @@ from fumehood.isolate._child import Child
 from fumehood.isolate._spec import Limits
 
 EVERY_S = 0.05
+SOONEST_S = 0.01
+FILL = 4 << 30
+"""Bytes a second that a tree is taken to write: two cores, each as fast as memory is cleared for it."""
 PARKED_EVERY_S = 1.0  # whoever waits for a call should do nothing; a look costs a fifth of a millisecond
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -55,11 +58,22 @@ class Watch:
         elif cpu - self._before > self._limits.cpu_s:
             self._hit("cpu")
         else:
-            self._timer = self._loop.call_later(self._every, self._look)
+            counted = group is not None or self._every > EVERY_S  # one that waits is looked at seldom
+            left = None if counted else self._limits.memory - memory
+            self._timer = self._loop.call_later(next_look(left, self._every), self._look)
 
     def stop(self) -> None:
         """Look no more."""
         self._timer.cancel()
+
+
+def next_look(left: int | None, every: float) -> float:
+    """Seconds to the next look: the sooner, the less memory is left until the limit.
+
+    left: bytes, None where the kernel counts. A tree that fills no faster than FILL is over its limit by what
+    it writes in SOONEST_S. What one process may hold, however fast it is, is RLIMIT_DATA's (`_plan`).
+    """
+    return every if left is None else min(every, max(SOONEST_S, left / FILL))
 
 
 def tree(pid: int, init: int | None = None) -> list[int]:

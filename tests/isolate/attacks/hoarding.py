@@ -44,6 +44,34 @@ def one_large_piece(world: World) -> int:
     return len(bytearray(1 << 31))
 
 
+@attack(
+    45,
+    "a-burst",
+    caged={"outcome": "limit memory", "of one process": "bounded", "next": "ok"},
+    control=1 << 31,
+    control_as="user",
+    first="rlimits",
+    cage=limits(memory=256 * MIB),
+    only=BOTH_TIERS,
+    heavy=True,
+    host="a_burst",
+)
+def a_burst(world: World) -> int:
+    """Two GiB, written as fast as the kernel gives them, in a process that takes every refusal and keeps what
+    it has.
+    """
+    kept = []
+    for _ in range(32):
+        try:
+            memory = mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError:
+            time.sleep(2)  # what it has is over the limit: where only a watcher counts, that sees it
+            break
+        ctypes.memset((ctypes.c_char * len(memory)).from_buffer(memory), 1, len(memory))
+        kept.append(memory)
+    return len(kept) * 64 * MIB
+
+
 def _pieces(total: int, make: Callable[[], Any]) -> int:
     kept = []
     for _ in range(total // (4 * MIB)):

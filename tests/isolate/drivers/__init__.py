@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.isolate.drivers.exhausting import (
     WatchingServices,
+    a_burst,
     bomb_beside_a_sibling,
     daemon,
     grows_while_parked,
@@ -91,6 +92,7 @@ __all__ = [
     "Touch",
     "Waiting",
     "WatchingServices",
+    "a_burst",
     "bomb_beside_a_sibling",
     "calls_that_fill",
     "collecting",

@@ -26,6 +26,19 @@ async def bomb_beside_a_sibling(harness: Harness, module: str, case: Case) -> An
     return {"bomb": ended.verdict.reason, "sibling": sibling, "gone": gone, "next": await next_call(harness)}
 
 
+async def a_burst(harness: Harness, module: str, case: Case) -> Any:
+    ended = await harness.call(module, case)
+    memory = harness.spec(case).limits.memory
+    # What docs/isolation.md says that one process may hold: twice the limit, and a stack a task.
+    most = 2 * memory + harness.spec(case).limits.processes * (8 << 20)
+    held = ended.max_rss or most + 1
+    return {
+        "outcome": short(ended),
+        "of one process": "bounded" if held <= most else f"{held >> 20} MiB",
+        "next": await next_call(harness),
+    }
+
+
 _GROWING = """
 import os, threading, time
 def grow():
