@@ -18,6 +18,7 @@ from fumehood.broker._addresses import Address, own_addresses
 from fumehood.broker._budget import Budgets
 from fumehood.broker._call import BrokerCall
 from fumehood.broker._dial import Dialer, DialMap, client_context
+from fumehood.broker._records import Rows
 from fumehood.broker._resolver import Resolver
 from fumehood.broker._types import CallScope, EgressPolicy, Recorder
 
@@ -67,7 +68,7 @@ class Broker:
         limits: Limits | None = None,
         dial: DialMap | None = None,
     ) -> None:
-        self.recorder = recorder
+        self.rows = Rows(recorder)
         self.dialer = Dialer(dial=dial)
         self.secrets = secrets
         self.limits = limits or Limits()
@@ -75,6 +76,7 @@ class Broker:
         self.budgets = Budgets()
         self._trust = trust
         self._tls: ssl.SSLContext | None = None
+        self._tls_h2: ssl.SSLContext | None = None
         self._own: tuple[float, frozenset[Address]] = (0.0, frozenset())
         self._authority: InspectionAuthority | None = None
         self._calls: set[BrokerCall] = set()
@@ -94,6 +96,7 @@ class Broker:
     async def __aexit__(self, *exc: object) -> None:
         for call in list(self._calls):
             await call.close()
+        await self.rows.flush()
         await self.resolver.close()
 
     @property
@@ -102,6 +105,14 @@ class Broker:
         if self._tls is None:
             self._tls = client_context(str(self._trust) if self._trust else None)
         return self._tls
+
+    @property
+    def tls_h2(self) -> ssl.SSLContext:
+        """As `tls`, for connections that may speak HTTP/2."""
+        if self._tls_h2 is None:
+            self._tls_h2 = client_context(str(self._trust) if self._trust else None)
+            self._tls_h2.set_alpn_protocols(["h2", "http/1.1"])
+        return self._tls_h2
 
     @property
     def authority(self) -> InspectionAuthority:

@@ -28,6 +28,7 @@ from fumehood.broker._types import (
     EgressPolicy,
     EgressRefused,
     EgressRequest,
+    Match,
     Source,
 )
 from fumehood.policies.names import Host
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 1000  # rows kept for the result; the log has them all
 MAX_IDLE = 8  # idle upstream connections kept by one call
+MAX_KNOWN = 256  # decisions of one call that are remembered
+MAX_KNOWN_TEXT = 512  # characters of path and query of a request whose decision is
 KEEP_ALIVE = 30.0  # seconds an idle connection may be used again, less when the answer's TTL is shorter
 
 
@@ -61,6 +64,17 @@ class Permit:
     counted: EgressRule | None = None  # whose budgets it holds a place of
 
 
+@dataclass(slots=True)
+class _Known:
+    """What was decided about one request, and everything that the decision is a function of."""
+
+    policy: EgressPolicy
+    matched: Match
+    answers: Answers | None = None
+    own: frozenset[Address] = frozenset()
+    decision: EgressDecision | None = None
+
+
 class BrokerCall:
     """Handed out by `Broker.open_call`.
 
@@ -78,6 +92,7 @@ class BrokerCall:
         self._idle: list[tuple[float, tuple[str, str, int], int, Exchange]] = []
         self._closing: set[asyncio.Task[object]] = set()
         self._doors: list[TransparentDoor] = []
+        self._known: dict[EgressRequest, _Known] = {}
         self._live: dict[object, tuple[Permit, Callable[[str, str], None]]] = {}
         self.slots = asyncio.Semaphore(broker.limits.parallel)
 
@@ -125,7 +140,8 @@ class BrokerCall:
         if not self._open:
             raise await self.refuse(self._plain(request, "no-call", "call"), request, request.door, extra)
         policy = self.policy
-        matched = match(policy, request)
+        known = self._recall(policy, request)
+        matched = known.matched
         if matched.reason is not None:
             raise await self.refuse(refusal(request, matched), request, request.door, extra)
         # An inspected tunnel is only the way to its messages, and each of those is counted.
@@ -140,7 +156,7 @@ class BrokerCall:
             raise await self.refuse(decision, request, request.door, extra, retry_after=over.retry_after)
         try:
             answers = await self._broker.resolver.resolve(request.target.host)
-            decision = decide(policy, request, answers, self._broker.own_addresses())
+            decision = self._decide(known, request, answers)
             if decision.outcome == "deny":
                 raise await self.refuse(decision, request, request.door, extra)
             permit = await self._allow(decision, request, answers, extra, policy)
@@ -151,6 +167,26 @@ class BrokerCall:
         permit.counted = counted
         return permit
 
+    def _recall(self, policy: EgressPolicy, request: EgressRequest) -> _Known:
+        """What `match` says, asked once for each request and policy: it is a function of the two."""
+        known = self._known.get(request)
+        if known is not None and known.policy is policy:
+            return known
+        known = _Known(policy, match(policy, request))
+        if len(request.target.path) + len(request.target.query or "") <= MAX_KNOWN_TEXT:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[request] = known
+        return known
+
+    def _decide(self, known: _Known, request: EgressRequest, answers: Answers) -> EgressDecision:
+        """What `decide` says; the last one again when policy, answers and own addresses are the same."""
+        own = self._broker.own_addresses()
+        if known.decision is None or known.answers != answers or known.own is not own:
+            known.decision = decide(known.policy, request, answers, own, matched=known.matched)
+            known.answers, known.own = answers, own
+        return known.decision
+
     async def _allow(
         self,
         decision: EgressDecision,
@@ -160,7 +196,7 @@ class BrokerCall:
         policy: EgressPolicy,
     ) -> Permit:
         event_id = await record_decision(
-            self._broker.recorder, self.scope, decision, request=request, door=request.door, extra=extra
+            self._broker.rows, self.scope, decision, request=request, door=request.door, extra=extra
         )
         row = row_of(decision, event_id)
         self._add_row(row)
@@ -183,7 +219,7 @@ class BrokerCall:
     ) -> EgressRefused:
         """Put a refusal on disk and into the rows; returns the exception to raise."""
         event_id = await record_decision(
-            self._broker.recorder, self.scope, decision, request=request, door=door, extra=extra
+            self._broker.rows, self.scope, decision, request=request, door=door, extra=extra
         )
         self._add_row(row_of(decision, event_id))
         return EgressRefused(decision, event_id, retry_after=retry_after)
@@ -218,7 +254,7 @@ class BrokerCall:
             matched, hint = replace(matched, rule=None, source="call"), ""
         decision = replace(refusal(asked, matched), reason=reason, hint=hint, detail="looked up")
         event_id = await record_decision(
-            self._broker.recorder,
+            self._broker.rows,
             self.scope,
             decision,
             request=asked,
@@ -281,7 +317,7 @@ class BrokerCall:
         )
         event_id = permit.event_id
         if reason not in NOT_A_REFUSAL:
-            event_id = await self._broker.recorder.record(
+            event_id = await self._broker.rows.record(
                 DENIED,
                 {
                     "door": permit.request.door,
@@ -295,20 +331,19 @@ class BrokerCall:
                     "detail": detail,
                     "allowed_by": permit.event_id,
                 },
-                execution_id=self.scope.execution_id,
-                call_id=self.scope.call_id,
+                self.scope,
             )
         permit.row.update(outcome="deny", reason=reason)
-        await self._record_closed(permit, reason, detail)
+        self._note_closed(permit, reason, detail)
+        await self._broker.rows.flush()
         return EgressRefused(decision, event_id)
 
     def finished(self, permit: Permit, *, status: int | None = None) -> None:
         """Note the end of what a permit allowed;
 
-        the row is written beside the caller's work and before the call is closed.
+        the row goes with the next one that somebody waits for, and before the call is closed.
         """
-        if not permit.closed:
-            self.later(self._record_closed(permit, None, None, status))
+        self._note_closed(permit, None, None, status)
 
     def later(self, work: Coroutine[Any, Any, object]) -> None:
         """Run `work` beside the caller; `close` waits for it."""
@@ -361,16 +396,17 @@ class BrokerCall:
             await exchange.aclose()
         while self._closing:
             await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._broker.rows.flush()
         self._broker.forget(self)
 
-    async def _record_closed(
+    def _note_closed(
         self, permit: Permit, reason: str | None, detail: str | None, status: int | None = None
     ) -> None:
         if permit.closed:
             return
         permit.closed = True
         self._broker.budgets.leave(self.scope.tool, permit.counted)
-        await self._broker.recorder.record(
+        self._broker.rows.note(
             CLOSED,
             {
                 "door": permit.request.door,
@@ -386,8 +422,7 @@ class BrokerCall:
                 "reason": reason,
                 "detail": detail,
             },
-            execution_id=self.scope.execution_id,
-            call_id=self.scope.call_id,
+            self.scope,
         )
 
     def _add_row(self, row: dict[str, object]) -> None:

@@ -74,13 +74,19 @@ def match(policy: EgressPolicy, request: EgressRequest) -> Match:
 
 
 def decide(
-    policy: EgressPolicy, request: EgressRequest, answers: Answers, own: frozenset[Address] = frozenset()
+    policy: EgressPolicy,
+    request: EgressRequest,
+    answers: Answers,
+    own: frozenset[Address] = frozenset(),
+    *,
+    matched: Match | None = None,
 ) -> EgressDecision:
     """The decision about `request` when its name resolved to `answers` (steps 1 to 8).
 
-    own: this host's interface addresses.
+    own: this host's interface addresses. matched: what `match` said of this policy and request, when it was
+    asked already.
     """
-    matched = match(policy, request)
+    matched = matched or match(policy, request)
     if matched.reason is not None:
         return refusal(request, matched)
     if answers.error is not None or not answers.addresses:

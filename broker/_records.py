@@ -1,20 +1,109 @@
 """The rows that egress leaves in the event log, with fixed field names.
 
 Guarantees: EGRESS_ALLOWED and EGRESS_DENIED are on disk when `record` returns, which is before the first byte
-or the refusal; a failure that is no refusal of policy (`no-answer`, `upstream`) is EGRESS_CLOSED, so that
+or the refusal; rows that nobody waits for (the end of a connection) go with the next one that somebody does,
+after NOTE_DELAY at the latest, and are on disk when `flush` returns, so before a call's end; a failure that is no refusal of policy (`no-answer`, `upstream`) is EGRESS_CLOSED, so that
 counting denials counts policy only. Never recorded: the query of a URL, header values, bodies, secrets.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from fumehood.broker._types import CallScope, EgressDecision, EgressRequest, Recorder
+
+log = logging.getLogger("fumehood.broker")
 
 ALLOWED, DENIED, CLOSED = "EGRESS_ALLOWED", "EGRESS_DENIED", "EGRESS_CLOSED"
 NOT_A_REFUSAL = frozenset({"no-answer", "upstream"})
 _MAX_TEXT = 512  # characters of anything the child chose that stand in a row
+NOTE_DELAY = 0.02  # seconds that a row nobody waits for may stay in memory
+
+
+class Row(NamedTuple):
+    """One row as `record_many` of a log takes it."""
+
+    kind: str
+    data: Mapping[str, object]
+    execution_id: str | None
+    call_id: str | None
+    step_id: str | None = None
+
+
+class Rows:
+    """The recorder as the broker uses it.
+
+    A recorder with `record_many` commits the rows of one message together: one wait for the disk in place of
+    two. One without gets each row by itself.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._many: Callable[[Sequence[Row]], Awaitable[list[str]]] = getattr(
+            recorder, "record_many", self._one_by_one
+        )
+        self._noted: list[Row] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._under_way: set[asyncio.Future[None]] = set()
+
+    async def record(self, kind: str, data: Mapping[str, object], scope: CallScope) -> str:
+        """Write one row, and what was noted before it; returns its id once all are on disk."""
+        row = Row(kind, data, scope.execution_id, scope.call_id)
+        return (await self._write([*self._taken(), row]))[-1]
+
+    def note(self, kind: str, data: Mapping[str, object], scope: CallScope) -> None:
+        """Write one row soon, with the next one that is waited for."""
+        self._noted.append(Row(kind, data, scope.execution_id, scope.call_id))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(NOTE_DELAY, self._due)
+
+    async def flush(self) -> None:
+        """Return once every row so far is on disk, or failed and was logged."""
+        self._due()
+        if waiting := set(self._under_way):
+            await asyncio.wait(waiting)
+
+    def _due(self) -> None:
+        if rows := self._taken():
+            done = asyncio.ensure_future(self._alone(rows))
+            self._under_way.add(done)
+            done.add_done_callback(self._under_way.discard)
+
+    async def _alone(self, rows: list[Row]) -> None:
+        try:
+            await self._many(rows)
+        except Exception:  # nobody waits for these rows, so nobody else would hear of it
+            log.exception("%d rows about ended connections were not written", len(rows))
+
+    async def _write(self, rows: list[Row]) -> list[str]:
+        if len(rows) == 1:
+            return await self._many(rows)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._under_way.add(done)
+        try:
+            return await self._many(rows)
+        finally:
+            self._under_way.discard(done)
+            done.set_result(None)
+
+    def _taken(self) -> list[Row]:
+        rows, self._noted = self._noted, []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return rows
+
+    async def _one_by_one(self, rows: Sequence[Row]) -> list[str]:
+        return [
+            await self._recorder.record(
+                row.kind, row.data, execution_id=row.execution_id, call_id=row.call_id
+            )
+            for row in rows
+        ]
 
 
 def loggable(text: str) -> str:
@@ -27,7 +116,7 @@ def loggable(text: str) -> str:
 
 
 async def record_decision(
-    recorder: Recorder,
+    rows: Rows,
     scope: CallScope,
     decision: EgressDecision,
     *,
@@ -67,7 +156,7 @@ async def record_decision(
         kind = ALLOWED
     else:
         kind = CLOSED if decision.reason in NOT_A_REFUSAL else DENIED
-    return await recorder.record(kind, data, execution_id=scope.execution_id, call_id=scope.call_id)
+    return await rows.record(kind, data, scope)
 
 
 def row_of(decision: EgressDecision, event_id: str) -> dict[str, object]:
