@@ -3,23 +3,27 @@ proxy.
 
 Guarantees: the target decides, a Host that disagrees is refused; each request on a kept connection is judged;
 SOCKS5 takes CONNECT only, and names go through the same grammar. The caller is known by the socket it came
-on, so there is no password to steal.
+on, so there is no password to steal: what a client sends as one is read, not looked at and not kept.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 
+from fumehood.broker._addresses import parse_address
 from fumehood.broker._call import BrokerCall
 from fumehood.broker._child import ChildSocket
 from fumehood.broker._head import BadHead, RequestHead
 from fumehood.broker._http_door import Place, serve_http
+from fumehood.broker._names import SyntheticNames
 from fumehood.broker._proxy_target import proxy_target
 from fumehood.broker._refusal import http_refusal, raw_refusal, send_and_close
 from fumehood.broker._target import BadTarget, Target, target_of
 from fumehood.broker._tunnel import serve_tunnel
 from fumehood.broker._types import EgressRefused
+from fumehood.policies.names import Host
 
 FIRST_BYTE = 30.0  # seconds a client may take to say anything
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -55,11 +59,14 @@ def proxy_environment(port: int) -> Mapping[str, str]:
     }
 
 
-async def serve_proxy(call: BrokerCall, child: ChildSocket) -> None:
-    """Serve one connection to the proxy port until it ends."""
+async def serve_proxy(call: BrokerCall, child: ChildSocket, names: SyntheticNames | None = None) -> None:
+    """Serve one connection to the proxy port until it ends.
+
+    names: what stand-in addresses mean, for SOCKS clients that look names up by themselves.
+    """
     first = await child.peek(FIRST_BYTE)
     if first[:1] == b"\x05":
-        await _Socks(call, child).serve()
+        await _Socks(call, child, names).serve()
         return
     if first and not b"A" <= first[:1] <= b"Z":  # SOCKS4, TLS to the proxy, noise: answered, not waited out
         bad = BadTarget("malformed", "the proxy speaks HTTP and SOCKS5")
@@ -90,18 +97,26 @@ async def _serve_connect(call: BrokerCall, child: ChildSocket, head: RequestHead
 
 
 class _Socks:
-    """SOCKS5 (RFC 1928) without authentication."""
+    """SOCKS5 (RFC 1928) without authentication; a client that insists may send any password (RFC 1929)."""
 
-    def __init__(self, call: BrokerCall, child: ChildSocket) -> None:
-        self._call, self._child = call, child
+    def __init__(self, call: BrokerCall, child: ChildSocket, names: SyntheticNames | None) -> None:
+        self._call, self._child, self._names = call, child, names
 
     async def serve(self) -> None:
         methods = (await self._take(2))[1]
         offered = await self._take(methods)
-        if 0 not in offered:
+        if 0 in offered:
+            await self._child.write(b"\x05\x00")
+        elif 2 in offered:
+            await self._child.write(b"\x05\x02")
+            await self._take((await self._take(2))[1])  # the version and the user name
+            await self._take((await self._take(1))[0])  # the password
+            await self._child.write(b"\x01\x00")
+        else:
+            what = f"SOCKS5 with the methods {list(offered[:16])} only; it takes none, or a password"
+            await self._call.refuse_text("", BadTarget("malformed", what), "proxy")
             await send_and_close(self._child.sock, b"\x05\xff")
             return
-        await self._child.write(b"\x05\x00")
         _, command, _, kind = await self._take(4)
         try:
             target = await self._target(kind)
@@ -136,7 +151,11 @@ class _Socks:
         port = int.from_bytes(await self._take(2), "big")
         if kind == 3 and (not host.isascii() or host.startswith("[")):
             raise BadTarget("malformed", "a SOCKS5 name is ASCII")
-        return target_of(host, port)
+        target = target_of(host, port)
+        if self._names is not None and target.host.is_literal:
+            name = self._names.name_of(parse_address(target.host.text))
+            return replace(target, host=Host(name, "name")) if name is not None else target
+        return target
 
     async def _take(self, count: int) -> bytes:
         data = b""

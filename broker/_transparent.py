@@ -124,7 +124,9 @@ class TransparentDoor:
             self._spawn(self._accept(listener, lambda sock, port=port: self._serve(sock, port)))
         if self._sockets.proxy is not None:
             self._spawn(
-                self._accept(self._sockets.proxy, lambda sock: serve_proxy(self._call, ChildSocket(sock)))
+                self._accept(
+                    self._sockets.proxy, lambda sock: serve_proxy(self._call, ChildSocket(sock), self._names)
+                )
             )
 
     async def settle(self) -> None:

@@ -29,6 +29,8 @@ from fumehood.policies.rules import EgressRule, parse_rule
 
 Said = Mapping[str, Any]
 _LATER = " then, after the TTL, "
+_LINE_HINT = 'a line is like {"id": 1, "allow": ["api.example.com"], "request": "https://api.example.com/"}'
+_MAX_SHOWN = 200  # characters of a line that cannot be read
 _FAILURES = frozenset({"NXDOMAIN", "NODATA", "SERVFAIL", "REFUSED", "TIMEOUT"})  # in place of an address
 
 
@@ -67,36 +69,65 @@ def verdict(policy: EgressPolicy, request: str, *, method: str = "GET", dns: Sai
 
 
 def batch(
-    lines: Iterable[str], *, allow: Sequence[EgressRule] = (), source: str = "batch"
+    lines: Iterable[str | bytes], *, allow: Sequence[EgressRule] = (), source: str = "batch"
 ) -> Iterator[dict[str, object]]:
     """One result for each JSON line `{id, allow, deny, request, method, dns}`. allow: rules for lines that
     give none.
 
-    Raises: ConfigError with the line's number.
+    A line that cannot be read gives a result with the outcome "error" and what is wrong; the next ones are
+    judged all the same.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        place = f"{source}:{number}"
+        case: object = None
         try:
-            case = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{place}: the line is not JSON: {error}") from error
-        if not isinstance(case, dict) or not isinstance(case.get("request"), str):
-            raise ConfigError(f"{place}: a line is an object with at least 'request'")
-        policy = EgressPolicy(
-            allow=_rules(case["allow"], f"{place}: allow") if case.get("allow") is not None else tuple(allow),
-            deny=_rules(case.get("deny") or [], f"{place}: deny", deny=True),
-            mode="audit" if case.get("mode") == "audit" else "enforce",
-        )
-        dns = case.get("dns")
-        if dns is not None and not isinstance(dns, dict):
-            raise ConfigError(f"{place}: 'dns' is an object of answers by name")
-        method = case.get("method") or "GET"
-        if not isinstance(method, str):
-            raise ConfigError(f"{place}: 'method' is a string, not {method!r}")
-        found = verdict(policy, case["request"], method=method, dns=dns)
-        yield {"id": case.get("id"), **found.as_dict()}
+            case = _read_line(line, f"{source}:{number}")
+            found = _judge_line(case, allow, f"{source}:{number}")
+            yield {"id": case.get("id"), **found.as_dict()}
+        except (ConfigError, UnicodeError) as error:
+            yield {
+                "id": case.get("id") if isinstance(case, dict) else None,
+                **Verdict("error", None, None, None).as_dict(),
+                "line": number,
+                "value": _shown(line),
+                "error": error.message if isinstance(error, ConfigError) else f"{source}:{number}: {error}",
+                "hint": (error.hint if isinstance(error, ConfigError) else None) or _LINE_HINT,
+            }
+
+
+def _read_line(line: str | bytes, place: str) -> dict[str, Any]:
+    try:
+        text = line.decode("utf-8-sig") if isinstance(line, bytes) else line
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{place}: the line is not UTF-8: {error}") from error
+    try:
+        case = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place}: the line is not JSON: {error}") from error
+    if not isinstance(case, dict) or not isinstance(case.get("request"), str):
+        raise ConfigError(f"{place}: a line is an object with at least 'request'")
+    return case
+
+
+def _judge_line(case: Mapping[str, Any], allow: Sequence[EgressRule], place: str) -> Verdict:
+    policy = EgressPolicy(
+        allow=_rules(case["allow"], f"{place}: allow") if case.get("allow") is not None else tuple(allow),
+        deny=_rules(case.get("deny") or [], f"{place}: deny", deny=True),
+        mode="audit" if case.get("mode") == "audit" else "enforce",
+    )
+    dns = case.get("dns")
+    if dns is not None and not isinstance(dns, dict):
+        raise ConfigError(f"{place}: 'dns' is an object of answers by name")
+    method = case.get("method") or "GET"
+    if not isinstance(method, str):
+        raise ConfigError(f"{place}: 'method' is a string, not {method!r}")
+    return verdict(policy, case["request"], method=method, dns=dns)
+
+
+def _shown(line: str | bytes) -> str:
+    text = line.decode("utf-8", "backslashreplace") if isinstance(line, bytes) else line
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
 
 
 def parse_resolve(texts: Iterable[str]) -> dict[str, list[str]]:

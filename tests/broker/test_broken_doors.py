@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import socket
 from pathlib import Path
 
@@ -120,6 +121,50 @@ async def test_a_client_that_speaks_something_else_to_the_proxy_fails_at_once(wo
             )
         assert socks4.code and tls.code
         assert [row["reason"] for row in call.rows] == ["malformed", "malformed"]
+
+
+async def test_a_socks_client_that_insists_on_a_password_is_served_and_its_words_are_kept_nowhere(
+    world: World,
+) -> None:
+    """RFC 1929: who calls is known already, so any name and password will do."""
+    world.serve(443, tls=True)
+    world.name({"*": [PUBLIC]})
+    code = """
+import socket
+def ask(greeting, *answers):
+    s = socket.create_connection(("127.0.0.1", 3128)); s.sendall(greeting); got = [s.recv(9)]
+    for sent in answers:
+        s.sendall(sent); got.append(s.recv(10))
+    return [answer.hex() for answer in got]
+connect = b"\\5\\1\\0\\3\\x09evil.test\\1\\xbb"
+print(ask(b"\\5\\1\\2", b"\\1\\7pass-me\\6sesame", connect))
+print(ask(b"\\5\\1\\2", b"\\1\\0\\0", connect))
+print(ask(b"\\5\\2\\1\\3"))
+"""
+    async with caged(world, "https://api.example.com") as (call, namespace):
+        for scheme in ("socks5h", "socks5"):
+            done = await namespace.run(
+                "curl",
+                "-sS",
+                "--proxy",
+                f"{scheme}://pass-me:sesame@127.0.0.1:3128",
+                "https://api.example.com/",
+            )
+            assert done.code == 0, done  # with the second one curl looks the name up by itself
+        odd = await namespace.python(code)
+        refused = "05020001000000000000"
+        assert odd.out == f"['0502', '0100', '{refused}']\n['0502', '0100', '{refused}']\n['05ff']\n", odd
+        assert [row["reason"] for row in call.rows] == [
+            None,
+            None,
+            "not-listed",
+            "not-listed",
+            "malformed",
+        ]
+        assert call.hosts == ("api.example.com",)
+    assert "sesame" not in json.dumps(world.journal.events) and "pass-me" not in json.dumps(
+        world.journal.events
+    )
 
 
 async def test_the_first_bytes_of_a_tunnel_count_against_its_budget(world: World) -> None:

@@ -4,8 +4,12 @@ from its environment.
 
 from __future__ import annotations
 
+import base64
+import html
+import json
 import ssl
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -370,6 +374,47 @@ async def test_a_secret_goes_to_its_origin_alone_and_no_echo_brings_it_back(worl
     assert received == ["Bearer s3cret-value", "Bearer s3cret-value", None]
     assert reply.body == b"you sent Bearer [secret]" and dict(reply.headers)["X-Echo"] == "Bearer [secret]"
     assert "s3cret-value" not in repr(world.journal.events) and "s3cret-value" not in repr(call.rows)
+
+
+@pytest.mark.promise("broker:secret-bound-to-origin")
+async def test_no_spelling_of_an_echo_brings_a_secret_back(world: World) -> None:
+    token = "s3cret/value+&42=="
+    secret = {"host": "api.example.com", "secret": {"header": "X-Key", "value": "{TOKEN}"}}
+
+    def answer(seen: Seen) -> Reply:
+        echo = seen.header("x-key") or ""
+        quoted = urllib.parse.quote(echo, safe="")
+        if seen.path == "/away":
+            return Reply.redirect(f"/next?key={quoted}")
+        spelt = [
+            quoted,
+            urllib.parse.quote(quoted, safe=""),
+            json.dumps(echo).replace("/", "\\/"),
+            html.escape(json.dumps({"key": echo})),
+            echo.encode().hex(),
+            *(base64.b64encode(b"x" * n + f"{echo}:rest".encode()).decode() for n in range(3)),
+            base64.urlsafe_b64encode(f"user:{echo}".encode()).decode(),
+        ]
+        return Reply(200, "\n".join(spelt).encode(), (("X-Echo", quoted),))
+
+    world.serve(443, answer, tls=True)
+    world.name(NAMES)
+    async with world.call(secret, secrets={"TOKEN": token}.__getitem__) as call:
+        reply = await call.fetch(FetchRequest("GET", URL))
+        with pytest.raises(EgressRefused) as caught:
+            await call.fetch(FetchRequest("GET", URL + "away"))
+    lines = reply.text.split("\n")
+    assert lines[:5] == [
+        "[secret]",
+        "[secret]",
+        '"[secret]"',
+        "{&quot;key&quot;: &quot;[secret]&quot;}",
+        "[secret]",
+    ]
+    assert all("[secret]" in line and len(line) < 30 for line in lines[5:]), lines
+    assert dict(reply.headers)["X-Echo"] == "[secret]"
+    assert caught.value.reason == "redirect"
+    assert "s3cret" not in repr(world.journal.events) and "s3cret" not in repr(call.rows)
 
 
 @pytest.mark.promise("broker:deny-wins")

@@ -11,7 +11,7 @@ import pytest
 
 from fumehood.broker import policy_batch, policy_verdict
 from fumehood.broker._verdict import parse_resolve
-from fumehood.policies.errors import ConfigError, RuleError
+from fumehood.policies.errors import ConfigError
 from tests.broker.test_corpus_fetch import EXACT, FITTING
 from tests.broker.world import PUBLIC, Row, corpus, policy
 
@@ -123,15 +123,24 @@ def test_a_batch_line_becomes_one_line_with_five_keys() -> None:
         ),
     ],
 )
-def test_a_bad_batch_line_is_an_error_with_its_number(line: str, what: str) -> None:
-    with pytest.raises(ConfigError, match=None) as caught:
-        list(policy_batch(["", line]))
-    assert what in str(caught.value)
+def test_a_bad_batch_line_is_an_error_with_its_number_and_loses_no_other(line: str, what: str) -> None:
+    good = '{"id": "good", "request": "https://a.example/", "allow": ["a.example"]}'
+    found = list(policy_batch(["", line, good, b"\xff\xfe"]))
+    assert [(one["id"], one["outcome"]) for one in found] == [
+        (found[0]["id"], "error"),
+        ("good", "allow"),
+        (None, "error"),
+    ]
+    assert (found[0]["line"], found[0]["value"], found[2]["line"]) == (2, line, 4)
+    assert what in str(found[0]["error"]) and found[0]["hint"]
+    assert str(found[2]["error"]).startswith("batch:4: the line is not UTF-8")
 
 
-def test_a_bad_rule_in_a_batch_line_names_line_and_place() -> None:
-    with pytest.raises(RuleError, match=r"batch:1: allow\[0\]"):
-        list(policy_batch(['{"request": "https://a.example/", "allow": ["*a.example"]}']))
+def test_a_bad_rule_in_a_batch_line_names_line_place_and_remedy() -> None:
+    line = '{"id": 7, "request": "https://a.example/", "allow": ["*a.example"]}'
+    (found,) = policy_batch([line])
+    assert str(found["error"]).startswith("batch:1: allow[0]") and "*.a.example" in str(found)
+    assert (found["id"], found["outcome"], found["reason"]) == (7, "error", None)
 
 
 def test_resolve_flags_become_answers() -> None:

@@ -48,7 +48,8 @@ def test(
     """Say whether URL would be allowed, and why. Exit code 0 for allowed, 3 for refused.
 
     CONNECT host:port and socks5://host:port are taken as URL too. With --batch, prints one JSON line
-    {id, outcome, reason, rule, pinned} for each line of FILE and exits with 0.
+    {id, outcome, reason, rule, pinned} for each line of FILE and exits with 0. A line that cannot be read has
+    the outcome "error" and says what is wrong; the others are judged, and the exit code is 2.
     """
     from fumehood.broker import parse_resolve, policy_batch, policy_verdict
     from fumehood.policies.errors import ConfigError
@@ -61,11 +62,17 @@ def test(
     policy = _policy(settings, tool, allow, deny)
     if batch is not None:
         try:
-            text = sys.stdin.read() if batch == "-" else Path(batch).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
+            data = sys.stdin.buffer.read() if batch == "-" else Path(batch).read_bytes()
+        except OSError as error:
             raise ConfigError(f"--batch {batch}: the file cannot be read: {error}") from error
-        for line in policy_batch(text.split("\n"), allow=policy.allow, source=batch):
+        bad = 0
+        for line in policy_batch(data.split(b"\n"), allow=policy.allow, source=batch):
             sys.stdout.write(json_text(line) + "\n")
+            if line["outcome"] == "error":
+                bad += 1
+                Output(settings).error(f"{line['error']}", f"{line['hint']}")
+        if bad:
+            sys.exit(ConfigError.exit_code)
         return
     assert request_ is not None
     found = policy_verdict(policy, request_, method=method, dns=parse_resolve(resolve) if resolve else None)
