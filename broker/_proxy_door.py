@@ -153,8 +153,8 @@ class _Socks:
             raise BadTarget("malformed", "a SOCKS5 name is ASCII")
         target = target_of(host, port)
         if self._names is not None and target.host.is_literal:
-            name = self._names.name_of(parse_address(target.host.text))
-            return replace(target, host=Host(name, "name")) if name is not None else target
+            meant = self._names.name_of(parse_address(target.host.text))
+            return replace(target, host=Host(meant, "name")) if meant is not None else target
         return target
 
     async def _take(self, count: int) -> bytes:
