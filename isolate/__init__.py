@@ -13,8 +13,8 @@ from fumehood.isolate._spec import DEFAULT_PATH, CallFrame, Limits, Machine, Too
 from fumehood.isolate._strict_json import NotStrict
 from fumehood.isolate._strict_json import decode as decode_strict_json
 from fumehood.isolate._zygote import readable
-from fumehood.isolate.isolator import Isolator, layer_table
-from fumehood.isolate.tiers import LAYERS, Tier
+from fumehood.isolate.isolator import Isolator
+from fumehood.isolate.tiers import LAYERS, Tier, layer_table
 
 __all__ = [
     "DEFAULT_PATH",

@@ -73,6 +73,11 @@ def program(
     return _assemble(answers, rules)
 
 
+def both(variant: Variant, **options: bool) -> tuple[bytes, bytes]:
+    """The filter in its two forms: answering for itself, and asking a listener."""
+    return program(variant, **options), program(variant, notify=True, **options)
+
+
 @functools.cache
 def names() -> dict[int, str]:
     """System call names of this machine by number."""

@@ -11,10 +11,8 @@ import asyncio
 import collections
 import logging
 import os
-import random
 import socket
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +27,7 @@ from fumehood.isolate._plan import Filters, build_plan
 from fumehood.isolate._running import Running, Signals
 from fumehood.isolate._scratch import Scratch
 from fumehood.isolate._session import DidNotLoad, Ended, Services, Session, doors_of, not_started
+from fumehood.isolate._slots import Slots
 from fumehood.isolate._source import NoToolFile, Stamp, refuse_unreachable, speaks_of_asyncio
 from fumehood.isolate._spec import CallFrame, Machine, ToolSpec
 from fumehood.isolate._zygote import ZygoteGone, ZygoteHandle
@@ -37,12 +36,9 @@ from fumehood.policies.errors import SandboxUnavailable
 
 logger = logging.getLogger(__name__)
 
-_SLOT_FIRST, _SLOT_COUNT = 200_000, 60_000
 _GROUP_COUNTS = 16_384
 MAX_SPARES = 4
 """Parked children per tool: four keep up with a burst on two cores, more only cost memory."""
-
-
 MAX_KEPT = 8
 """Processes of a `reuse` tool that wait for a later call of the same principal and environment."""
 REFILL_PAUSE_S = 0.004
@@ -94,6 +90,7 @@ class Isolator:
         self._machine = machine or Machine.read()
         self._spares = min(spares, MAX_SPARES)
         self._groups = Groups(count_processes=tier != "namespaces")
+        self._slots = Slots(self._machine.root)
         self._scratch = Scratch() if tier != "namespaces" else None
         folders = [str(self._scratch.root)] if self._scratch is not None else []
         self._janitor = Janitor(self._machine.executable, self._groups.folders, folders)
@@ -264,7 +261,11 @@ class Isolator:
                 refuse_unreachable(spec)
             await self._janitor.start()
             zygote = ZygoteHandle(self._plan(spec), self._machine.executable)
-            await zygote.start()
+            try:
+                await zygote.start()
+            except BaseException:
+                self._slots.give_back(zygote.plan["slot"])
+                raise
             cage = self._cages[spec.name] = _Cage(spec, stamp, zygote, now, now)
             return cage
 
@@ -280,13 +281,15 @@ class Isolator:
         return build_plan(
             spec,
             self._machine,
-            slot=_SLOT_FIRST + random.SystemRandom().randrange(_SLOT_COUNT) if self._machine.root else None,
+            slot=self._slots.take(),
             host_pid=os.getpid(),
-            seccomp=_filters(
-                "net" if namespaces else "no-net",
-                no_detach=not namespaces,
-                uncounted=self._groups.available != "",
-                same_user=not namespaces and not self._machine.root,
+            seccomp=Filters(
+                *_bpf.both(
+                    "net" if namespaces else "no-net",
+                    no_detach=not namespaces,
+                    uncounted=self._groups.available != "",
+                    same_user=not namespaces and not self._machine.root,
+                )
             ),
             tier=self.tier,
             with_asyncio=speaks_of_asyncio(spec),
@@ -294,10 +297,7 @@ class Isolator:
         )
 
     def _tasks_beside(self) -> int:
-        """What RLIMIT_NPROC must leave room for where the kernel counts the tool's user as a whole.
-
-        The user's other tasks; or so many that only the call's own group counts.
-        """
+        """What RLIMIT_NPROC leaves room for where the kernel counts a user as a whole: others; or no bound."""
         if self._groups.available == "":
             return _GROUP_COUNTS
         return 0 if self._machine.root else _watch.tasks_of(os.getuid())
@@ -369,6 +369,7 @@ class Isolator:
         while cage.spares:
             await self._discard(cage.spares.popleft())
         await cage.zygote.close()
+        self._slots.give_back(cage.zygote.plan["slot"])
 
     # -- children --------------------------------------------------------------------------------------------
 
@@ -427,6 +428,7 @@ class Isolator:
         await self._endings.settle()
         await asyncio.gather(*(self._let_go(cage) for cage in cages))
         await self._endings.close()
+        self._slots.close()
         self._groups.close()
         if self._scratch is not None:
             self._scratch.close()
@@ -445,13 +447,3 @@ def _serves(cage: _Cage, spec: ToolSpec) -> bool:
 def _close(sockets: list[socket.socket]) -> None:
     for sock in sockets:
         sock.close()
-
-
-def _filters(variant: _bpf.Variant, **options: bool) -> Filters:
-    plain, notify = (_bpf.program(variant, notify=notify, **options) for notify in (False, True))
-    return Filters(plain, notify)
-
-
-def layer_table(layers: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Layer -> level, for a result's `enforcement`."""
-    return {name: level for name, (level, _) in sorted(layers.items())}

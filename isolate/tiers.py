@@ -29,6 +29,11 @@ def reached(layers: Mapping[str, tuple[str, str]]) -> Tier:
     return "namespaces" if on(*_ALL_NAMESPACES) else "landlock"
 
 
+def layer_table(layers: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Layer -> level, for a result's `enforcement`."""
+    return {name: level for name, (level, _) in sorted(layers.items())}
+
+
 def at_least(reached_tier: Tier, wanted: Tier) -> Verdict:
     """Whether a tier is as strong as another, with the sentence that says it."""
     enough = STRENGTH[reached_tier] >= STRENGTH[wanted]

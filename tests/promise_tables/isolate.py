@@ -9,6 +9,11 @@ PROMISES: list[tuple[str, ...]] = [
     ("isolate:verdict-from-the-host", "How a call ended is judged from what the host saw.", "R002, R479"),
     ("isolate:no-egress-no-port", "A tool without egress has no port it may connect to.", "R025"),
     ("isolate:state-is-hidden", "The host's state is not visible in a cage, even inside a grant.", "R007"),
+    (
+        "isolate:ids-are-nobodys",
+        "As root a zygote's user id is nobody else's: no account's, no range's, no other host's.",
+        "subuid(5), invariant 6",
+    ),
     ("isolate:env-exact", "A tool's environment is its declared variables and PATH.", "R005, R006"),
     (
         "isolate:container-tier",
