@@ -297,7 +297,7 @@ class Isolator:
         )
 
     def _tasks_beside(self) -> int:
-        """What RLIMIT_NPROC leaves room for where the kernel counts a user as a whole: others; or no bound."""
+        """What RLIMIT_NPROC leaves room for where the kernel counts a user as a whole: others, or all."""
         if self._groups.available == "":
             return _GROUP_COUNTS
         return 0 if self._machine.root else _watch.tasks_of(os.getuid())
