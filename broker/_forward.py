@@ -365,6 +365,8 @@ def _outgoing(target: Target, head: RequestHead, headers: Headers) -> Headers:
         out.append(("Content-Length", str(head.length or 0)))
     if head.upgrade is not None:
         out += [("Connection", "Upgrade"), ("Upgrade", head.upgrade)]
+    if head.version == "2" and head.get("te") is not None:  # gRPC servers insist on it
+        out += [("TE", "trailers"), ("Connection", "TE")]
     return tuple(out)
 
 

@@ -24,10 +24,10 @@ MAX_CHUNK_LINE = 256  # bytes of a chunk's size line, extensions included
 MAX_TRAILERS = 8 * 1024  # bytes of trailers
 _HTTP = re.compile(rb" HTTP/[0-9.]+$")
 _TOKEN = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_METHOD = re.compile(rb"[A-Z][A-Z-]{0,19}")
-_TARGET = re.compile(rb"[\x21-\x7e]+")
-_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
-_LENGTH = re.compile(r"(?:0|[1-9][0-9]{0,17})", re.ASCII)
+METHOD = re.compile(rb"[A-Z][A-Z-]{0,19}")
+TARGET = re.compile(rb"[\x21-\x7e]+")
+VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
+LENGTH = re.compile(r"(?:0|[1-9][0-9]{0,17})", re.ASCII)
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,12})(?:[ \t]*;[\t\x20-\x7e]*)?")
 # RFC 9110 section 7.6.1: of one connection only, so never forwarded; and what a proxy keeps to itself.
 HOP_BY_HOP = frozenset(
@@ -44,6 +44,7 @@ HOP_BY_HOP = frozenset(
         "expect",
     ]
 )
+NOT_IN_TRAILERS = HOP_BY_HOP | {"host", "content-length", "authorization", "content-encoding"}
 
 
 class BadHead(ValueError):
@@ -61,7 +62,7 @@ class RequestHead:
 
     method: str
     target: str
-    version: Literal["1.0", "1.1"]
+    version: Literal["1.0", "1.1", "2"]
     headers: Headers
     length: int | None
     chunked: bool
@@ -134,7 +135,7 @@ def parse_request_head(head: bytes) -> RequestHead:
     if not lines or any(b"\r" in line or b"\n" in line for line in lines):
         raise BadHead("the head has bare line ends")
     words = lines[0].split(b" ")
-    if len(words) != 3 or not _METHOD.fullmatch(words[0]) or not _TARGET.fullmatch(words[1]):
+    if len(words) != 3 or not METHOD.fullmatch(words[0]) or not TARGET.fullmatch(words[1]):
         raise BadHead("the request line is not METHOD target HTTP/1.1")
     if words[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise BadHead("the version is not HTTP/1.1 or HTTP/1.0", 505)
@@ -154,7 +155,7 @@ def _header(line: bytes) -> tuple[str, str]:
         raise BadHead("a header line is folded")
     name, colon, value = line.partition(b":")
     value = value.strip(b" \t")
-    if not colon or not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
+    if not colon or not _TOKEN.fullmatch(name) or not VALUE.fullmatch(value):
         raise BadHead("a header line is not Name: value")
     return name.decode("ascii"), value.decode("latin-1")
 
@@ -168,7 +169,7 @@ def _framing(headers: Headers, version: str) -> tuple[int | None, bool]:
                 "Transfer-Encoding is not exactly 'chunked', or stands beside a length or in HTTP/1.0"
             )
         return None, True
-    if len(lengths) > 1 or (lengths and not _LENGTH.fullmatch(lengths[0])):
+    if len(lengths) > 1 or (lengths and not LENGTH.fullmatch(lengths[0])):
         raise BadHead("Content-Length is repeated or not a plain number")
     return (int(lengths[0]) if lengths else 0), False
 
@@ -239,7 +240,7 @@ class BodyReader:
             if size > MAX_TRAILERS or len(found) >= MAX_HEADERS:
                 raise BadHead("the trailers are too long", 431)
             name, value = _header(line)
-            if name.lower() in HOP_BY_HOP | {"host", "content-length", "authorization", "content-encoding"}:
+            if name.lower() in NOT_IN_TRAILERS:
                 raise BadHead(f"the trailer {name!r} may not come after the body")
             found.append((name, value))
         self.trailers = tuple(found)

@@ -2,11 +2,12 @@
 paths and secrets hold inside.
 
 Guarantees: the authority lives in memory for one run of the host, and is trusted only where its certificate
-is shown to a child; leaves are for exactly the decided host and last a day; upstream certificates are
-verified as for `ctx.fetch`. Off unless an entry asks for it.
-Limits: HTTP/1.1 inside (ALPN offers nothing else, so HTTP/2 clients fall back; gRPC, which cannot, fails in
-the handshake). Needs the `cryptography` package (extra `inspect`); without it such an entry is refused, never
-passed unread.
+is shown to a child; leaves are for exactly the decided host, last a day and are made anew before they run
+out; clocks may differ by five minutes; upstream certificates are verified as for `ctx.fetch`. Off unless an
+entry asks for it.
+Limits: HTTP/2 (_h2_door.py) and HTTP/1.1 inside. Needs the `cryptography` and `h2` packages (extra
+`inspect`); without the first such an entry is refused, never passed unread; without the second ALPN offers
+HTTP/1.1 alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from fumehood.policies.names import Host
 
 MAX_LEAVES = 512  # hosts whose context is kept; minting one anew takes a millisecond
 HANDSHAKE_TIMEOUT = 10.0  # seconds for the child's side of the handshake
-_DAY = datetime.timedelta(days=1)
+SKEW = datetime.timedelta(
+    minutes=5
+)  # by which a child's clock may be behind (time namespaces, virtual machines)
+LEAF_LIFE = datetime.timedelta(days=1)
+AUTHORITY_LIFE = datetime.timedelta(days=3650)  # longer than a run of the host, with which its key goes
 _TRUST_VARIABLES = (
     "SSL_CERT_FILE",  # OpenSSL, Go, Python
     "REQUESTS_CA_BUNDLE",
@@ -37,12 +42,18 @@ _TRUST_VARIABLES = (
     "PIP_CERT",
     "AWS_CA_BUNDLE",
     "CARGO_HTTP_CAINFO",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 )
 
 
 def can_inspect() -> bool:
     """Whether the `cryptography` package is there."""
     return importlib.util.find_spec("cryptography") is not None
+
+
+def can_inspect_h2() -> bool:
+    """Whether the `h2` package is there."""
+    return importlib.util.find_spec("h2") is not None
 
 
 def trust_environment(bundle: str) -> Mapping[str, str]:
@@ -67,7 +78,7 @@ class InspectionAuthority:
         self._name = x509.Name(
             [x509.NameAttribute(NameOID.COMMON_NAME, "fumehood inspection, this run only")]
         )
-        self._contexts: OrderedDict[str, ssl.SSLContext] = OrderedDict()
+        self._contexts: OrderedDict[str, tuple[datetime.datetime, ssl.SSLContext]] = OrderedDict()
         self._certificate = self._sign(
             self._name,
             self._key.public_key(),
@@ -76,6 +87,7 @@ class InspectionAuthority:
                 (_usage(key_cert_sign=True, crl_sign=True), True),
                 (x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), False),
             ],
+            AUTHORITY_LIFE,
         )
 
     @property
@@ -97,14 +109,15 @@ class InspectionAuthority:
 
     def context(self, host: Host) -> ssl.SSLContext:
         """A server context with a leaf for exactly `host`."""
-        found = self._contexts.get(host.text)
-        if found is None:
-            found = self._mint(host)
-            self._contexts[host.text] = found
+        now = datetime.datetime.now(datetime.UTC)
+        renew, context = self._contexts.get(host.text, (now, None))
+        if context is None or now >= renew:
+            context = self._mint(host)
+            self._contexts[host.text] = (now + LEAF_LIFE / 2, context)
             if len(self._contexts) > MAX_LEAVES:
                 self._contexts.popitem(last=False)
         self._contexts.move_to_end(host.text)
-        return found
+        return context
 
     def _mint(self, host: Host) -> ssl.SSLContext:
         from cryptography import x509
@@ -123,12 +136,15 @@ class InspectionAuthority:
                 (_usage(digital_signature=True), True),
                 (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
                 (x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False),
+                (x509.SubjectKeyIdentifier.from_public_key(self._leaf_key.public_key()), False),
             ],
+            LEAF_LIFE,
         )
         key = self._leaf_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
+        context.options |= ssl.OP_NO_RENEGOTIATION  # RFC 9113 section 9.2.1 forbids it, and nobody needs it
+        context.set_alpn_protocols(["h2", "http/1.1"] if can_inspect_h2() else ["http/1.1"])
         # The ssl module loads keys from files only; the file is unlinked before anything else can run.
         with tempfile.NamedTemporaryFile(prefix="fumehood-") as file:
             file.write(key + leaf.public_bytes(Encoding.PEM))
@@ -136,7 +152,13 @@ class InspectionAuthority:
             context.load_cert_chain(Path(file.name))
         return context
 
-    def _sign(self, subject: Any, public_key: Any, extensions: list[tuple[Any, bool]]) -> Any:
+    def _sign(
+        self,
+        subject: Any,
+        public_key: Any,
+        extensions: list[tuple[Any, bool]],
+        life: datetime.timedelta,
+    ) -> Any:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
 
@@ -147,8 +169,8 @@ class InspectionAuthority:
             .issuer_name(self._name)
             .public_key(public_key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _DAY)
-            .not_valid_after(now + 7 * _DAY)
+            .not_valid_before(now - SKEW)
+            .not_valid_after(now + life + SKEW)
         )
         for extension, critical in extensions:
             builder = builder.add_extension(extension, critical)
@@ -196,6 +218,11 @@ class ChildTls:
                 except ssl.SSLWantReadError:
                     await self._flush()
                     await self._fill()
+
+    @property
+    def protocol(self) -> str | None:
+        """What ALPN agreed on; None when the client offered nothing."""
+        return self._tls.selected_alpn_protocol()
 
     async def read(self) -> bytes:
         if self._ahead:

@@ -174,7 +174,13 @@ class _Tunnel:
                 "upstream", f"the client did not take the inspecting certificate: {error}"
             ) from error
         self._call.finished(self._permit)
-        await serve_http(self._call, stream, Place(self._door, replace(self._target, scheme="https")))
+        inside = replace(self._target, scheme="https")
+        if stream.protocol == "h2":
+            from fumehood.broker._h2_door import serve_h2
+
+            await serve_h2(self._call, stream, self._door, inside)
+        else:
+            await serve_http(self._call, stream, Place(self._door, inside))
         with contextlib.suppress(OSError):
             await stream.finish()
         await send_and_close(self._child.sock, b"")

@@ -28,8 +28,8 @@ async def test_an_inspected_connection_counts_once_against_the_budgets_of_its_en
     rule = "https://api.example.com +inspect +rate=1/m +max_connections=1"
     async with caged(world, rule) as (call, namespace):
         trusting(namespace, call.broker.authority, tmp_path)
-        first = await namespace.run("curl", "-sS", "-i", "https://api.example.com/")
-        second = await namespace.run("curl", "-sS", "-i", "https://api.example.com/")
+        first = await namespace.run("curl", "-sS", "-i", "--http1.1", "https://api.example.com/")
+        second = await namespace.run("curl", "-sS", "-i", "--http1.1", "https://api.example.com/")
     assert first.out.startswith("HTTP/1.1 200 OK"), first
     assert second.out.startswith("HTTP/1.1 429 EGRESS_DENIED budget-rate"), second
 

@@ -52,7 +52,7 @@ async def test_methods_paths_and_secrets_hold_inside_tls(world: World, tmp_path:
         call.broker.secrets = {"TOKEN": "s3cret-value"}.__getitem__
         trusting(namespace, call.broker.authority, tmp_path)
         fine = await namespace.run(
-            "curl", "-sS", "-i", "-H", "Authorization: Bearer mine", "https://api.example.com/v1/x"
+            "curl", "-sS", "-i", "--http1.1", "-H", "Authorization: Bearer mine", "https://api.example.com/v1/x"
         )
         assert fine.out.startswith("HTTP/1.1 200 OK") and "s3cret-value" not in fine.out
         assert "GET /v1/x Bearer ************" in fine.out and "X-Echo: Bearer ************" in fine.out
@@ -60,7 +60,7 @@ async def test_methods_paths_and_secrets_hold_inside_tls(world: World, tmp_path:
             (("https://api.example.com/v2",), "path"),
             (("-X", "POST", "https://api.example.com/v1/x"), "method"),
         ):
-            done = await namespace.run("curl", "-sS", "-i", *argv)
+            done = await namespace.run("curl", "-sS", "-i", "--http1.1", *argv)
             assert done.out.startswith(f"HTTP/1.1 403 EGRESS_DENIED {reason}"), done
         other = await namespace.run(
             "curl", "-sS", "https://other.example.com/", env={"CURL_CA_BUNDLE": str(world.trust)}
@@ -85,8 +85,10 @@ async def test_an_upstream_that_cannot_prove_its_name_is_a_502_and_not_passed_of
         world.name({"*": [PUBLIC]})
         async with caged(world, "https://api.example.com +inspect") as (call, namespace):
             trusting(namespace, call.broker.authority, tmp_path)
-            done = await namespace.run("curl", "-sS", "-i", "https://api.example.com/")
-            assert done.out.startswith("HTTP/1.1 502 EGRESS_FAILED upstream"), done
+            one = await namespace.run("curl", "-sS", "-i", "--http1.1", "https://api.example.com/")
+            two = await namespace.run("curl", "-sS", "-i", "--http2", "https://api.example.com/")
+            assert one.out.startswith("HTTP/1.1 502 EGRESS_FAILED upstream"), one
+            assert two.out.startswith("HTTP/2 502") and "certificate is not valid" in two.out, two
         assert server.seen == []
 
 

@@ -81,7 +81,7 @@ async def test_a_secret_is_filled_in_outside_and_the_tool_never_has_it(
         "import os, subprocess, urllib.request\n"
         "def run(input, ctx):\n"
         "    url = 'https://api.example.com/'\n"
-        "    argv = ['curl', '-sS', '-i', '-X', 'POST', url]\n"
+        "    argv = ['curl', '-sS', '-i', '--http1.1', '-X', 'POST', url]\n"
         "    post = subprocess.run(argv, capture_output=True, text=True)\n"
         "    return {'fetch': ctx.fetch(url + 'a').json(),\n"
         "            'urllib': urllib.request.urlopen(url + 'b').read().decode(),\n"

@@ -1,0 +1,184 @@
+"""The frames of one HTTP/2 connection before anything is done with them: which bytes reach the state machine.
+
+Guarantees: at most one frame is held; no frame above the size that was announced; header blocks have a cap in
+bytes and in CONTINUATION frames, and nothing stands inside one; frames that cost the sender nothing and us
+work (PING, SETTINGS, WINDOW_UPDATE, empty DATA, unknown ones) and resets have budgets that fill with time and
+with honest work, so that an old idle connection lives and a flood ends (CVE-2019-9512 to 9518,
+CVE-2023-44487, CVE-2024-27316, CVE-2025-8671). PRIORITY and unknown frames go no further; GOAWAY is handed
+out, since the `h2` package would end the streams that it lets finish.
+Not here: the meaning of what passes (the `h2` package, _h2_link.py). Before editing: pure but for the clock.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+MAX_FRAME = 16384  # bytes of a payload; the size every peer must know, and we announce no other
+MAX_BLOCK = 64 * 1024  # bytes of one encoded header block, all its frames together
+MAX_CONTINUATIONS = 16  # frames of one header block; four full ones reach MAX_BLOCK
+MAX_SETTINGS = 64  # entries of one SETTINGS frame; there are about ten kinds
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
+    range(10)
+)
+END_STREAM, ACK, END_HEADERS = 1, 1, 4  # flags
+NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR = 0, 1, 2, 3  # codes, RFC 9113 section 7
+FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 6, 7, 8, 11
+
+
+class BadFrames(Exception):
+    """The peer broke the framing or its budget. code: for GOAWAY."""
+
+    def __init__(self, what: str, code: int = PROTOCOL_ERROR) -> None:
+        super().__init__(what)
+        self.what = what
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class GoAway:
+    """The peer takes no more streams. last: the highest of ours that it looked at."""
+
+    last: int
+    code: int
+
+
+class Allowance:
+    """What may be spent: `size` at once, `rate` a second, and whatever `earn` adds up to `size`."""
+
+    def __init__(self, size: float, rate: float, clock: Callable[[], float]) -> None:
+        self._size, self._rate, self._clock = size, rate, clock
+        self._left, self._at = size, clock()
+
+    def spend(self) -> bool:
+        """Whether there was something left."""
+        now = self._clock()
+        self._left = min(self._size, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def earn(self, amount: int) -> None:
+        self._left = min(self._size, self._left + amount)
+
+
+class FrameGate:
+    """server: whether the peer opens with the client's preface. clock: monotonic seconds."""
+
+    def __init__(self, *, server: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._buffer = bytearray()
+        self._preface = PREFACE if server else b""
+        self._began = False  # the first frame, SETTINGS, has come
+        self._block: int | None = None  # the stream whose header block is open
+        self._block_bytes = 0
+        self._block_frames = 0
+        self._small = Allowance(1000, 20, clock)
+        self._resets = Allowance(200, 20, clock)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the peer began something that it has to end soon: the preface, a header block, a frame
+        that is not DATA.
+        """
+        if self._block is not None or (self._buffer and len(self._buffer) < 9):
+            return True
+        return bool(self._preface and len(self._preface) < len(PREFACE)) or (
+            len(self._buffer) >= 9 and self._buffer[3] != DATA
+        )
+
+    def sent(self, frames: int) -> None:
+        """DATA frames went to the peer: it may answer each with two window updates."""
+        self._small.earn(2 * frames)
+
+    def completed(self) -> None:
+        """A stream went to its end."""
+        self._resets.earn(1)
+
+    def spend_reset(self) -> None:
+        """A stream was reset, by the peer or for what the peer did on it. Raises: BadFrames."""
+        if not self._resets.spend():
+            raise BadFrames("too many streams were opened and reset", ENHANCE_YOUR_CALM)
+
+    def feed(self, data: bytes) -> list[bytes | GoAway]:
+        """What of `data` goes on, whole frames in order.
+
+        Raises: BadFrames; what came before the bad frame is lost with the connection.
+        """
+        out: list[bytes | GoAway] = []
+        self._buffer += data
+        passed = self._take_preface()
+        at = 0
+        while len(self._buffer) - at >= 9:
+            high, low, kind, flags, stream = struct.unpack_from("!BHBBI", self._buffer, at)
+            length, stream = high << 16 | low, stream & 0x7FFFFFFF
+            if length > MAX_FRAME:
+                raise BadFrames(f"a frame of {length} bytes, over {MAX_FRAME}", FRAME_SIZE_ERROR)
+            self._check(kind, flags, stream, length)  # before its payload is waited for
+            end = at + 9 + length
+            if len(self._buffer) < end:
+                break
+            self._count(kind, flags, stream, length)
+            if kind == GOAWAY:
+                out += [bytes(passed)] if passed else []
+                passed = bytearray()
+                out.append(_goaway(bytes(self._buffer[at + 9 : end])))
+            elif kind in (DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION):
+                passed += self._buffer[at:end]
+            at = end
+        del self._buffer[:at]
+        return [*out, bytes(passed)] if passed else out
+
+    def _take_preface(self) -> bytearray:
+        if not self._preface:
+            return bytearray()
+        count = min(len(self._preface), len(self._buffer))
+        taken = self._buffer[:count]
+        if taken != self._preface[:count]:
+            raise BadFrames("the connection does not begin with the HTTP/2 preface")
+        self._preface = self._preface[count:]
+        del self._buffer[:count]
+        return taken
+
+    def _check(self, kind: int, flags: int, stream: int, length: int) -> None:
+        if not self._began and (kind != SETTINGS or flags & ACK):
+            raise BadFrames("the first frame is not SETTINGS")
+        if self._block is not None and (kind != CONTINUATION or stream != self._block):
+            raise BadFrames("something stands inside a header block")
+        if kind == CONTINUATION and self._block is None:
+            raise BadFrames("a CONTINUATION continues nothing")
+        if kind == PUSH_PROMISE:
+            raise BadFrames("a push that nobody allowed")
+        if kind == SETTINGS and length > 6 * MAX_SETTINGS:
+            raise BadFrames(f"over {MAX_SETTINGS} settings at once", ENHANCE_YOUR_CALM)
+        if kind in (HEADERS, CONTINUATION) and self._block_bytes + length > MAX_BLOCK:
+            raise BadFrames(f"a header block over {MAX_BLOCK} bytes", ENHANCE_YOUR_CALM)
+
+    def _count(self, kind: int, flags: int, stream: int, length: int) -> None:
+        self._began = True
+        if kind in (HEADERS, CONTINUATION):
+            self._block_bytes += length
+            self._block_frames += kind == CONTINUATION
+            if self._block_frames > MAX_CONTINUATIONS:
+                raise BadFrames(f"a header block in over {MAX_CONTINUATIONS} frames", ENHANCE_YOUR_CALM)
+            self._block = stream
+            if flags & END_HEADERS:
+                self._block, self._block_bytes, self._block_frames = None, 0, 0
+                self._small.earn(1)
+        elif kind == RST_STREAM:
+            self.spend_reset()
+        elif kind == DATA and (length or flags & END_STREAM):
+            self._small.earn(1)
+        elif not self._small.spend():
+            raise BadFrames("too many frames that carry nothing", ENHANCE_YOUR_CALM)
+
+
+def _goaway(payload: bytes) -> GoAway:
+    if len(payload) < 8:
+        raise BadFrames("a GOAWAY without its fields", FRAME_SIZE_ERROR)
+    last, code = struct.unpack_from("!II", payload)
+    return GoAway(last & 0x7FFFFFFF, code)
