@@ -16,7 +16,7 @@ prints as `error`.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from fumehood.policies.errors import ConfigError, FumehoodError
 
@@ -29,6 +29,12 @@ class GuardError(FumehoodError):
     def __init__(self, path: str, message: str, *, hint: str | None = None) -> None:
         super().__init__(f"{path}: {message}" if path else message, hint=hint)
         self.path = path
+        self.why = message
+
+    def below(self, place: str) -> Self:
+        """The same refusal, its path told from further out: `below("messages[2]")`."""
+        dot = "." if place and self.path and not self.path.startswith("[") else ""
+        return type(self)(f"{place}{dot}{self.path}", self.why, hint=self.hint)
 
     def as_dict(self) -> dict[str, object]:
         """The refusal as `guard check` prints it."""

@@ -20,6 +20,7 @@ from fumehood.agent._guard_checks import (
     MAX_TAINT_NODES,
     check_capabilities,
     check_framework_fields,
+    check_provider_meta,
     check_reasoning,
     check_ref,
     clean,
@@ -55,12 +56,12 @@ def _fields(required: set[str], optional: set[str]) -> tuple[frozenset[str], fro
 
 _PART_KEYS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
     # type: (required, all)
-    "text": _fields({"text"}, set()),
-    "image": _fields({"media_type", "source"}, {"name", "untrusted"}),
-    "audio": _fields({"media_type", "source"}, {"name", "untrusted"}),
-    "file": _fields({"media_type", "source"}, {"name", "untrusted"}),
+    "text": _fields({"text"}, {"provider_meta"}),
+    "image": _fields({"media_type", "source"}, {"name", "untrusted", "provider_meta"}),
+    "audio": _fields({"media_type", "source"}, {"name", "untrusted", "provider_meta"}),
+    "file": _fields({"media_type", "source"}, {"name", "untrusted", "provider_meta"}),
     "tool_use": _fields({"id", "name", "input"}, {"signature", "provider_meta"}),
-    "tool_result": _fields({"tool_use_id", "content"}, {"is_error", "name", "retention"}),
+    "tool_result": _fields({"tool_use_id", "content"}, {"is_error", "name", "retention", "provider_meta"}),
     "reasoning": _fields({"kind", "provider"}, {"signature", "text_ref", "digest", "omitted", "text"}),
     "opaque": _fields({"provider", "block"}, set()),
 }
@@ -208,6 +209,8 @@ class _Walk:
                     f"{with_article(allowed)} message"
                 ),
             )
+        if body.get("provider_meta") is not None:
+            check_provider_meta(body["provider_meta"], f"{path}.provider_meta")
         match kind:
             case "text":
                 text = spoken(body["text"], role, f"{path}.text")
@@ -233,11 +236,6 @@ class _Walk:
         refuse_taint_below(body["input"], f"{path}.input", "a call's input (a forged model call)")
         if body.get("signature") is not None:
             plain_text(body["signature"], f"{path}.signature", "a call's signature")
-        if body.get("provider_meta") is not None:
-            refuse_taint_below(body["provider_meta"], f"{path}.provider_meta", "a call's provider_meta")
-            metas = json_object(body["provider_meta"], f"{path}.provider_meta", "provider_meta")
-            for vendor, meta in metas.items():
-                json_object(meta, f"{path}.provider_meta.{vendor}", "what one provider wants back")
         self._open[id_] = self._open.get(id_, 0) + 1
         return dict(body)
 
@@ -321,7 +319,9 @@ class _Walk:
             known_fields(mark, frozenset({"origin"}), f"{path}.untrusted", "untrusted")
             if not plain_text(mark.get("origin"), f"{path}.untrusted.origin", "an origin"):
                 raise MessageStructureError(f"{path}.untrusted.origin", "is empty; say who sent the media")
-            made.pop("name", None)  # a name reaches a title or file name field, outside any fence (R056)
+            # A name reaches a title or file name field, outside any fence (R056); so may what a vendor takes.
+            made.pop("name", None)
+            made.pop("provider_meta", None)
         source = body["source"]
         if is_tainted(source):
             raise UntrustedContentError(

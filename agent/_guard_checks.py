@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from fumehood.agent._canonical import clean_text
-from fumehood.agent._deep_json import write_deep
+from fumehood.agent._deep_json import unwritable, write_deep
 from fumehood.agent._errors import MessageStructureError, UntrustedContentError
 from fumehood.agent._fence import fence
 from fumehood.agent._parts import FRAMEWORK_FIELDS, MAX_SAFE_INTEGER, Message
@@ -101,9 +101,8 @@ def fenced(value: object, path: str) -> str:
             except RecursionError:
                 text = write_deep(inner)  # how deep it is nested is the outside's choice, and it is only text
         except (ValueError, TypeError, RecursionError) as error:
-            raise MessageStructureError(
-                path, f"the tainted value cannot be written as JSON text ({type(error).__name__})"
-            ) from error
+            where, why = unwritable(inner, path) or (path, f"cannot be written ({type(error).__name__})")
+            raise MessageStructureError(where, f"the tainted value {why}") from error
     return fence(clean(text), join_origins(origins))
 
 
@@ -134,11 +133,8 @@ def refuse_taint_below(root: object, path: str, what: str) -> None:
             extend(value.values())
         elif isinstance(value, (list, tuple)):
             extend(value)
-        elif isinstance(value, float):
-            if value - value != 0.0:
-                raise MessageStructureError(path, f"holds {value}, which JSON has no number for")
-        else:
-            raise MessageStructureError(path, f"holds a {type(value).__name__}, which JSON has no form for")
+        elif not (isinstance(value, float) and value - value == 0.0):
+            raise MessageStructureError(*(unwritable(root, path) or (path, "cannot be written as JSON")))
         if nodes + len(stack) >= MAX_TAINT_NODES:
             raise UntrustedContentError(
                 path, f"{MAX_TAINT_NODES} nodes or more; too large to be searched for tainted values"
@@ -181,6 +177,12 @@ def check_ref(ref: object, path: str) -> None:
         not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_SAFE_INTEGER
     ):
         raise MessageStructureError(f"{path}.size", f"{shown(size)} is not a whole number from 0 to 2^53 - 1")
+
+
+def check_provider_meta(value: object, path: str) -> None:
+    refuse_taint_below(value, path, "provider_meta")
+    for vendor, meta in json_object(value, path, "provider_meta").items():
+        json_object(meta, f"{path}.{vendor}", "what one provider wants back")
 
 
 def check_reasoning(body: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -236,7 +238,8 @@ def check_framework_fields(body: Mapping[str, Any], path: str) -> None:
         raise MessageStructureError(f"{path}.{where}", why) from error
     # The one field without a shape. A mark in it is harmless, because it never reaches a wire; what no JSON
     # can hold is not.
-    _refuse_non_json(fields.get("replay"), f"{path}.replay")
+    if (fault := unwritable(fields.get("replay"), f"{path}.replay", levels=MAX_TAINT_NODES)) is not None:
+        raise MessageStructureError(*fault)
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
@@ -244,18 +247,6 @@ def first_fault(error: ValidationError) -> tuple[str, str]:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]]
     return "".join(steps).removeprefix("."), first["msg"]
-
-
-def _refuse_non_json(root: object, path: str) -> None:
-    stack = [root]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            stack.extend(value.values())
-        elif isinstance(value, (list, tuple)):
-            stack.extend(value)
-        elif isinstance(value, float) and value - value != 0.0:
-            raise MessageStructureError(path, f"holds {value}, which JSON has no number for")
 
 
 def inline_data(messages: list[object] | tuple[object, ...]) -> Iterator[str]:

@@ -28,7 +28,6 @@ from fumehood.agent.providers import (
     OpenAIResponsesProvider,
 )
 from fumehood.agent.providers._base import HttpProvider
-from fumehood.agent.providers._wire import wire_bytes
 from fumehood.policies.errors import ConfigError
 
 PROVIDERS: Final[Mapping[str, tuple[Callable[..., HttpProvider], str]]] = {
@@ -89,9 +88,7 @@ async def render_report(
         assert_request_supported(asked, made.capabilities, can_resolve=resolver is not None)
         context = ResolveContext("guard-render", principal="operator")
         resolved = await resolve_request_content(asked, resolver, context)
-        body = made.render(resolved)
-        wire_bytes(body)  # what cannot be written is refused here as it would be before sending
-        return body
+        return made.render(resolved)
     except GuardError as error:
         return error.as_dict()
 

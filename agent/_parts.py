@@ -30,6 +30,11 @@ MAX_SAFE_INTEGER = 2**53 - 1
 MaybeTainted: TypeAlias = str | dict[str, Any]
 """Text, or text in a taint wrapper."""
 
+ProviderMeta: TypeAlias = dict[str, Any]
+"""What a vendor said with a part beyond what the part holds, by provider name: citations of a text, a cache
+mark, the caller of a call. It goes back to that vendor with the same part and to no other (R185).
+"""
+
 Role: TypeAlias = Literal["user", "assistant", "system"]
 Retention: TypeAlias = Literal["none", "requery", "durable"]
 ReasoningKind: TypeAlias = Literal["text", "summary", "redacted"]
@@ -104,6 +109,7 @@ class TextPart(Model):
 
     type: Literal["text"] = "text"
     text: MaybeTainted
+    provider_meta: ProviderMeta | None = None
 
     @field_validator("text")
     @classmethod
@@ -118,6 +124,7 @@ class _Media(Model):
     source: Source
     name: str | None = None
     untrusted: Untrusted | None = None
+    provider_meta: ProviderMeta | None = None
 
 
 class ImagePart(_Media):
@@ -145,7 +152,7 @@ class ToolUsePart(Model):
     """The model asks for a tool. input: any JSON value. signature: the vendor's, byte for byte, kept with the
     call (R202).
 
-    provider_meta: what a vendor wants back with this call, by provider name (R185).
+    provider_meta: see ProviderMeta.
     """
 
     type: Literal["tool_use"] = "tool_use"
@@ -153,7 +160,7 @@ class ToolUsePart(Model):
     name: str
     input: Any
     signature: str | None = None
-    provider_meta: dict[str, Any] | None = None
+    provider_meta: ProviderMeta | None = None
 
 
 ResultPart: TypeAlias = Annotated[TextPart | ImagePart | AudioPart | FilePart, Field(discriminator="type")]
@@ -170,6 +177,7 @@ class ToolResultPart(Model):
     is_error: bool | None = None
     name: str | None = None
     retention: Retention | None = None
+    provider_meta: ProviderMeta | None = None
 
 
 class ReasoningPart(Model):

@@ -112,7 +112,10 @@ async def resolve_request_content(
             hint="pass resolve_content and the execution's ids",
         )
     if not context.execution_id:
-        raise UnresolvedContentError("", "references cannot be read for a call without an execution_id")
+        raise UnresolvedContentError(
+            next(path for path, part, _ in media_parts(request) if isinstance(part.source, RefSource)),
+            "references cannot be read for a call without an execution_id",
+        )
     outcomes = await _fetch_all(wanted, resolver, context, max_total_bytes)
     return _filled(request, outcomes)
 

@@ -1,21 +1,22 @@
 """What a provider gives back, and how it becomes the assistant's turn.
 
-Guarantees: the shape is `content, tool_calls, stop_reason, usage`, plus `reasoning`, `layout` and `opaque`
-only when the vendor returned such blocks, so a response without them is written exactly as before they
-existed (R198, R319, R322). `layout` holds positions and never content (R320, R327); a layout that does not
-fit drops every reasoning part rather than reordering, because stripping is always valid and moving never is
-(R325). A call's own signature is never dropped (R202). Arguments that failed are carried as failed, never as
-an empty input (R294).
+Guarantees: the shape is `content, tool_calls, stop_reason, usage`, plus `reasoning`, `layout`, `opaque`,
+`text_meta` and `provider_meta` only when the vendor returned such things, so a response without them is
+written exactly as before they existed (R198, R319, R322). A text with citations is readable in `content` and
+goes back to its vendor with them. `layout` holds positions and never content (R320, R327); a layout that does
+not fit drops every reasoning part rather than reordering, because stripping is always valid and moving never
+is (R325). A call's own signature is never dropped (R202).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from fumehood.agent._arguments import FailureReason
 from fumehood.agent._parts import (
+    MAX_SAFE_INTEGER,
     Message,
     OpaquePart,
     Part,
@@ -26,10 +27,6 @@ from fumehood.agent._parts import (
 )
 from fumehood.agent._seal import text_digest
 
-FAILED_ARGUMENTS: Final = "__failedArguments"
-"""Key of the placeholder that stands for an input that could not be read; see `failed_input`."""
-
-FailureReason: TypeAlias = Literal["invalid-json", "invalid-argument-shape", "incomplete-stream"]
 LayoutEntry: TypeAlias = str | Mapping[str, Any]
 """`"reasoning"`, `"opaque"`, `{"call": id}` or `{"text": n}` with n characters of the content."""
 
@@ -42,6 +39,30 @@ class Usage:
     output_tokens: int = 0
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
+
+
+def tokens(counts: Mapping[str, Any], name: str) -> int:
+    """A vendor's count of tokens; 0 for what is none. A count is no reason to lose an answer over."""
+    value = counts.get(name)
+    return value if type(value) is int and 0 <= value <= MAX_SAFE_INTEGER else 0
+
+
+@dataclass(frozen=True, slots=True)
+class VendorText:
+    """A text block that says more than its letters: its citations, that it is a refusal. provider_meta: see
+    `_parts.ProviderMeta`.
+    """
+
+    text: str
+    provider_meta: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TextMeta:
+    """What belongs to one text of a response. text: which one of the layout's texts, from 0."""
+
+    text: int
+    provider_meta: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +97,9 @@ class Reasoning:
 class Response:
     """One answer. stop_reason: end_turn | tool_use | max_tokens | stop_sequence | refusal, or the
     vendor's own word.
+
+    provider_meta: what the vendor said of the answer as a whole that has no name here, by provider name, such
+    as Gemini's grounding; for reading, since no wire takes it back.
     """
 
     content: str
@@ -85,6 +109,8 @@ class Response:
     reasoning: tuple[Reasoning | ReasoningPart, ...] = ()
     layout: tuple[LayoutEntry, ...] | None = None
     opaque: tuple[OpaquePart, ...] = ()
+    text_meta: tuple[TextMeta, ...] = ()
+    provider_meta: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The step value. Raises: ValueError while it still holds readable reasoning (R312)."""
@@ -109,6 +135,12 @@ class Response:
             made["layout"] = [entry if isinstance(entry, str) else dict(entry) for entry in self.layout]
         if self.opaque:
             made["opaque"] = [part.to_json() for part in self.opaque]
+        if self.text_meta:
+            made["text_meta"] = [
+                {"text": entry.text, "provider_meta": dict(entry.provider_meta)} for entry in self.text_meta
+            ]
+        if self.provider_meta is not None:
+            made["provider_meta"] = dict(self.provider_meta)
         return made
 
     @classmethod
@@ -123,6 +155,8 @@ class Response:
             reasoning=tuple(ReasoningPart.model_validate(part) for part in value.get("reasoning") or ()),
             layout=None if layout is None else tuple(layout),
             opaque=tuple(OpaquePart.model_validate(part) for part in value.get("opaque") or ()),
+            text_meta=tuple(TextMeta(**entry) for entry in value.get("text_meta") or ()),
+            provider_meta=value.get("provider_meta"),
         )
 
 
@@ -137,7 +171,7 @@ def _call_json(call: ToolCall) -> dict[str, Any]:
 # -- building from a vendor's blocks -------------------------------------------------------------------------
 
 
-Block: TypeAlias = str | Reasoning | ToolCall | OpaquePart
+Block: TypeAlias = str | VendorText | Reasoning | ToolCall | OpaquePart
 """A vendor's blocks in their order: text, reasoning, calls, and what has no name here."""
 
 
@@ -145,12 +179,14 @@ def layout_of(blocks: Sequence[Block]) -> tuple[LayoutEntry, ...] | None:
     """The order of the blocks, or None when it needs no saying (R321): nothing but text and calls,
     or reasoning, one text, then calls.
     """
-    if not any(isinstance(block, (Reasoning, OpaquePart)) for block in blocks):
+    if not any(isinstance(block, (Reasoning, OpaquePart, VendorText)) for block in blocks):
         return None
     entries: list[LayoutEntry] = []
     for block in blocks:
         if isinstance(block, str):
             entries.append({"text": len(block)})
+        elif isinstance(block, VendorText):
+            entries.append({"text": len(block.text)})
         elif isinstance(block, ToolCall):
             entries.append({"call": block.id})
         else:
@@ -160,70 +196,42 @@ def layout_of(blocks: Sequence[Block]) -> tuple[LayoutEntry, ...] | None:
     return None if canonical else tuple(entries)
 
 
-def response_of(blocks: Sequence[Block], stop_reason: str, usage: Usage) -> Response:
+def response_of(
+    blocks: Sequence[Block],
+    stop_reason: str,
+    usage: Usage,
+    *,
+    provider_meta: Mapping[str, Any] | None = None,
+) -> Response:
     """A response from a vendor's blocks."""
+    texts = [block for block in blocks if isinstance(block, (str, VendorText))]
     return Response(
-        content="".join(block for block in blocks if isinstance(block, str)),
+        content="".join(block if isinstance(block, str) else block.text for block in texts),
         tool_calls=tuple(block for block in blocks if isinstance(block, ToolCall)),
         stop_reason=stop_reason,
         usage=usage,
         reasoning=tuple(block for block in blocks if isinstance(block, Reasoning)),
         layout=layout_of(blocks),
         opaque=tuple(block for block in blocks if isinstance(block, OpaquePart)),
+        text_meta=tuple(
+            TextMeta(at, block.provider_meta)
+            for at, block in enumerate(texts)
+            if isinstance(block, VendorText)
+        ),
+        provider_meta=provider_meta,
     )
 
 
-def parse_arguments(text: str, *, cut_off: bool) -> tuple[Any, FailureReason | None]:
-    """A call's input from its JSON text, or the placeholder and why (R293).
-
-    cut_off: the answer ended at its length limit inside this call, so even text that parses may lack its last
-    fields.
-    """
-    reason: FailureReason
-    if cut_off:
-        return failed_input("incomplete-stream"), "incomplete-stream"
-    try:
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
-    except (ValueError, RecursionError):
-        reason = "invalid-json"
-        return failed_input(reason), reason
-    if not isinstance(value, dict):
-        reason = "invalid-argument-shape"
-        return failed_input(reason), reason
-    return value, None
+def said(text: object, more: Mapping[str, Any], vendor: str) -> str | VendorText:
+    """A text block, with what the vendor said beyond its letters. Raises: TypeError for what is no text."""
+    if not isinstance(text, str):
+        raise TypeError(f"a {type(text).__name__} where a text belongs")
+    return VendorText(text, {vendor: dict(more)}) if more else text
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value - value != 0.0:
-        raise ValueError(f"{text} is too large for a number")
-    return value
-
-
-def failed_input(reason: FailureReason) -> dict[str, Any]:
-    """What stands in the transcript for an input that could not be read."""
-    return {FAILED_ARGUMENTS: reason}
-
-
-def failure_of(input_: object) -> str | None:
-    """The failure that a placeholder stands for, or None for an ordinary input."""
-    if isinstance(input_, dict) and set(input_) == {FAILED_ARGUMENTS}:
-        return str(input_[FAILED_ARGUMENTS])
-    return None
-
-
-FAILURE_SENTENCES: Final[Mapping[str, str]] = {
-    "invalid-json": "its arguments were not valid JSON",
-    "invalid-argument-shape": "its arguments were not a JSON object",
-    "incomplete-stream": "the answer was cut off at its length limit inside the call",
-}
-"""What the model is told about a call that was not run (A16: a model that does not know it was cut
-off tries the same again).
-"""
+def beyond(block: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    """The fields of a vendor's block that have no name here and say something."""
+    return {name: value for name, value in block.items() if name not in known and value not in (None, [])}
 
 
 # -- the assistant's turn ------------------------------------------------------------------------------------
@@ -273,11 +281,13 @@ def assistant_message_of(
         for index, call in enumerate(response.tool_calls)
     ]
     changed = frozenset(left_out) | frozenset(replaced)
-    if not reasoning and not response.opaque and not calls:
+    if not reasoning and not response.opaque and not calls and not response.text_meta:
         return Message.assistant(response.content)
-    order = _order(response, len(reasoning))
+    order, fits = _order(response, len(reasoning))
+    metas = {entry.text: entry.provider_meta for entry in response.text_meta} if fits else {}
     parts: list[Part] = []
     edited = False
+    texts = 0
     for kind, at in order:
         if kind == "call":
             edited = edited or at in changed
@@ -290,7 +300,11 @@ def assistant_message_of(
             parts.append(response.opaque[at])
         else:
             start, end = divmod(at, _SPAN)
-            parts.append(TextPart(text=response.content[start:end]))
+            meta = metas.get(texts)
+            texts += 1
+            parts.append(
+                TextPart(text=response.content[start:end], provider_meta=None if meta is None else dict(meta))
+            )
     return Message.of("assistant", parts)
 
 
@@ -298,15 +312,16 @@ _SPAN: Final = 1 << 40
 """Packs the start and end of a text into one number of the order."""
 
 
-def _order(response: Response, reasoning: int) -> list[tuple[str, int]]:
+def _order(response: Response, reasoning: int) -> tuple[list[tuple[str, int]], bool]:
+    """The order of the parts, and whether it is the vendor's own."""
     text = [("text", len(response.content))] if response.content else []
     calls = [("call", index) for index in range(len(response.tool_calls))]
     opaque = [("opaque", index) for index in range(len(response.opaque))]
     if response.layout is None:
-        return [*(("reasoning", index) for index in range(reasoning)), *text, *calls, *opaque]
+        return [*(("reasoning", index) for index in range(reasoning)), *text, *calls, *opaque], True
     found = _replayed(response, reasoning)
     # Stripping every reasoning part is always valid, moving one never is.
-    return [*text, *calls, *opaque] if found is None else found
+    return ([*text, *calls, *opaque], False) if found is None else (found, True)
 
 
 def _replayed(response: Response, reasoning: int) -> list[tuple[str, int]] | None:

@@ -13,14 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fumehood.agent._errors import UntrustedContentError
-from fumehood.agent._importers import (
-    from_anthropic,
-    from_gemini,
-    from_loopctl,
-    from_openai,
-    from_responses,
-    to_loopctl,
-)
+from fumehood.agent._import_anthropic import from_anthropic
+from fumehood.agent._import_gemini import from_gemini
+from fumehood.agent._import_loopctl import from_loopctl, to_loopctl
+from fumehood.agent._import_openai import from_openai, from_responses
 from fumehood.agent._parts import (
     AudioPart,
     Capabilities,
@@ -117,8 +113,10 @@ def text_of(content: Content | Message) -> str:
     """
     text = tainted_text_of(content)
     if not isinstance(text, str):
+        parts = to_parts(content.content if isinstance(content, Message) else content)
+        at = next(at for at, part in enumerate(parts) if isinstance(part, TextPart) and is_tainted(part.text))
         raise UntrustedContentError(
-            "",
+            f"content[{at}]",
             "this text is tainted",
             hint="keep the mark with tainted_text_of, or decide to trust it with unwrap_tainted",
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from fumehood.agent._capabilities import Table, assert_request_supported, capabilities_of
@@ -19,12 +20,15 @@ from fumehood.agent._guard import guard_request
 from fumehood.agent._parts import Capabilities, Part, ReasoningPart, Request, strip_framework_fields
 from fumehood.agent._response import Response
 from fumehood.agent.providers._sse import SseEvent, SseParser
-from fumehood.agent.providers._types import Chunk, HttpRequest, ModelHttp
-from fumehood.agent.providers._wire import NoForm, WireNames, parts_of, wire_bytes, wire_request
+from fumehood.agent.providers._types import Chunk, HttpRequest, HttpStream, ModelHttp
+from fumehood.agent.providers._wire import NoForm, Unwritable, WireNames, parts_of, wire_bytes, wire_request
 
 RETRYABLE: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 MAX_ERROR_CHARS: Final = 500
 """How much of a vendor's error text is repeated. It is the vendor's, so it is cut and shown as data."""
+MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""How long a stream may be, events and all: an answer without an end must not fill the host's memory."""
 
 
 class StreamDecoder(Protocol):
@@ -99,13 +103,14 @@ class HttpProvider(ABC):
         return f"POST {self._url}/"
 
     def render(self, request: Request, *, stream: bool = False) -> dict[str, Any]:
-        """The body that would go on the wire; nothing is sent. Raises: GuardError."""
-        return self._body(request, stream=stream)[0]
+        """The body that would go on the wire; nothing is sent. Raises: GuardError, also for what could not be
+        written.
+        """
+        return self._written(request, stream=stream)[0]
 
     async def complete(self, request: Request) -> Response:
         """One answer. Raises: GuardError before anything is sent; ProviderError."""
-        made, names = self._body(request, stream=False)
-        body = wire_bytes(made)
+        _, names, body = self._written(request, stream=False)
         reply = await self._http.send(HttpRequest("POST", self.url(stream=False), self._headers(), body))
         if reply.status >= 400:
             raise self._refused(reply.status, reply.body)
@@ -113,24 +118,26 @@ class HttpProvider(ABC):
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         """The answer in chunks, the last with the whole response. Raises: as `complete`."""
-        made, names = self._body(request, stream=True)
-        body = wire_bytes(made)
+        _, names, body = self._written(request, stream=True)
         asked = HttpRequest(
             "POST", self.url(stream=True), (*self._headers(), ("accept", "text/event-stream")), body
         )
         async with self._http.stream(asked) as reply:
             if reply.status >= 400:
-                raise self._refused(reply.status, b"".join([piece async for piece in reply]))
+                raise self._refused(reply.status, await _head(reply))
             decoder = self.decoder(names)
             parser = SseParser()
+            left = MAX_ANSWER_BYTES
             async for piece in reply:
-                for event in parser.feed(piece):
-                    for chunk in self._fed(decoder, event):
-                        yield chunk
-            for event in parser.feed(b"", final=True):
-                for chunk in self._fed(decoder, event):
+                left -= len(piece)
+                if left < 0:
+                    raise ProviderError(f"{self.vendor}: the stream is longer than {MAX_ANSWER_BYTES} bytes")
+                for chunk in self._fed(decoder, parser, piece):
                     yield chunk
-        response = decoder.finish()
+            for chunk in self._fed(decoder, parser, b"", final=True):
+                yield chunk
+        with self._understood("the answer"):
+            response = decoder.finish()
         if response is None:
             raise ProviderError(f"{self.vendor}: the stream ended before the answer did", retryable=True)
         yield Chunk(response=response)
@@ -168,30 +175,38 @@ class HttpProvider(ABC):
         bare = kept.model_copy(update={"messages": strip_framework_fields(kept.messages)})
         return wire_request(bare), WireNames.of(bare)
 
-    def _body(self, request: Request, *, stream: bool) -> tuple[dict[str, Any], WireNames]:
+    def _written(self, request: Request, *, stream: bool) -> tuple[dict[str, Any], WireNames, bytes]:
         ready, names = self._ready(request)
         try:
-            return {**self.encode(ready, names, stream=stream), **self._extra}, names
+            body = {**self.encode(ready, names, stream=stream), **self._extra}
+            return body, names, wire_bytes(body)
         except NoForm as fault:
             raise fault.refusal(request) from None
+        except Unwritable as fault:
+            raise fault.refusal(request, self._extra) from fault
 
     def _headers(self) -> tuple[tuple[str, str], ...]:
         return (("content-type", "application/json"), *self.headers())
 
     def _decoded(self, raw: bytes, names: WireNames) -> Response:
-        try:
+        with self._understood("the answer"):
             return self.decode(json.loads(raw), names)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-            raise ProviderError(
-                f"{self.vendor}: the answer is not one ({type(error).__name__}: {error})", retryable=True
-            ) from error
 
-    def _fed(self, decoder: StreamDecoder, event: SseEvent) -> Iterator[Chunk]:
+    def _fed(
+        self, decoder: StreamDecoder, parser: SseParser, piece: bytes, *, final: bool = False
+    ) -> Iterator[Chunk]:
+        with self._understood("an event of the stream"):
+            for event in parser.feed(piece, final=final):
+                if event.data.strip() != "[DONE]":
+                    yield from decoder.feed(event)
+
+    @contextmanager
+    def _understood(self, what: str) -> Iterator[None]:
         try:
-            yield from decoder.feed(event)
+            yield
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
             raise ProviderError(
-                (f"{self.vendor}: an event of the stream is not one ({type(error).__name__}: {error})"),
+                f"{self.vendor}: {what} is not one ({type(error).__name__}: {str(error)[:MAX_ERROR_CHARS]})",
                 retryable=True,
             ) from error
 
@@ -231,8 +246,18 @@ def _with_resolved_reasoning(guarded: Request, original: Request) -> Request:
     return guarded.model_copy(update={"messages": tuple(messages)})
 
 
+async def _head(reply: HttpStream) -> bytes:
+    """The beginning of a body, as much as an error is told from."""
+    read = b""
+    async for piece in reply:
+        read += piece
+        if len(read) > MAX_ERROR_BYTES:
+            break
+    return read
+
+
 def _error_text(raw: bytes) -> str:
-    text = raw[: 64 * 1024].decode("utf-8", "replace")
+    text = raw[:MAX_ERROR_BYTES].decode("utf-8", "replace")
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):

@@ -31,6 +31,7 @@ class SseParser:
     def __init__(self) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._rest: list[str] = []
+        self._rest_size = 0
         self._size = 0
         self._name = ""
         self._data: list[str] = []
@@ -56,10 +57,11 @@ class SseParser:
         for line in lines[:-1]:
             yield from self._line("".join([*self._rest, line]))
             self._rest.clear()
+            self._rest_size = 0
         if lines[-1]:
             self._rest.append(lines[-1])
-        self._size += len(lines[-1])
-        if self._size > MAX_EVENT_BYTES:
+            self._rest_size += len(lines[-1])
+        if self._size + self._rest_size > MAX_EVENT_BYTES:
             raise ValueError(f"a server-sent event is longer than {MAX_EVENT_BYTES} characters")
         if final:
             if self._rest:

@@ -12,12 +12,14 @@ import hashlib
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fumehood.agent._arguments import FAILURE_SENTENCES, failure_of
 from fumehood.agent._canonical import clean_text
 from fumehood.agent._capabilities import media_parts
+from fumehood.agent._deep_json import unwritable
 from fumehood.agent._errors import (
     MessageStructureError,
     UnresolvedContentError,
@@ -32,6 +34,7 @@ from fumehood.agent._parts import (
     ImagePart,
     MediaPart,
     Message,
+    OpaquePart,
     Part,
     Request,
     ResultPart,
@@ -39,7 +42,6 @@ from fumehood.agent._parts import (
     ToolResultPart,
     ToolUsePart,
 )
-from fumehood.agent._response import FAILURE_SENTENCES, failure_of
 
 _WIRE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """What all four wires take as a tool's name."""
@@ -156,6 +158,14 @@ def plain(text: object) -> str:
     return text
 
 
+def with_meta(block: dict[str, Any], part: Any, vendor: str) -> dict[str, Any]:
+    """A vendor's block with what that vendor said with the part. The block's own fields win: a note of the
+    vendor's may not put other words in their place.
+    """
+    meta = (part.provider_meta or {}).get(vendor) or {}
+    return {**block, **{name: value for name, value in meta.items() if name not in block}} if meta else block
+
+
 def media_data(part: MediaPart) -> str:
     """The base64 of a media part. Raises: UnresolvedContentError for a reference."""
     if not isinstance(part.source, DataSource):
@@ -193,7 +203,7 @@ def bracketed(part: MediaPart) -> list[TextPart | MediaPart]:
     """
     if part.untrusted is None:
         return [part]
-    bare: MediaPart = part.model_copy(update={"untrusted": None, "name": None})
+    bare: MediaPart = part.model_copy(update={"untrusted": None, "name": None, "provider_meta": None})
     return [TextPart(text=fence_open(part.untrusted.origin)), bare, TextPart(text=FENCE_CLOSE)]
 
 
@@ -261,16 +271,42 @@ def system_text(request: Request) -> str | None:
     return joined or None
 
 
+class Unwritable(Exception):
+    """A body, or an input inside of it, cannot be written as JSON. Becomes the named refusal, with its place,
+    in `_base`.
+    """
+
+    def refusal(self, request: Request, extra: Mapping[str, Any]) -> MessageStructureError:
+        """The refusal, with the place in the request that the caller gave."""
+        for path, value in _free_values(request, extra):
+            if (fault := unwritable(value, path)) is not None:
+                return MessageStructureError(fault[0], f"{fault[1]}; the request cannot be written as JSON")
+        return MessageStructureError("", f"the request cannot be written as JSON ({self})")
+
+
+def _free_values(request: Request, extra: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Every value of a request that has no shape of its own, with its path."""
+    for at, message in enumerate(request.messages):
+        for index, part in enumerate(parts_of(message)):
+            path = f"messages[{at}].content[{index}]"
+            if isinstance(part, ToolUsePart):
+                yield f"{path}.input", part.input
+                yield f"{path}.provider_meta", part.provider_meta
+            elif isinstance(part, OpaquePart):
+                yield f"{path}.block", part.block
+    for index, tool in enumerate(request.tools or ()):
+        yield f"tools[{index}].input_schema", tool.input_schema
+    yield "extra_body", extra
+
+
 def arguments_text(value: object) -> str:
-    """A call's input as JSON text inside a body. Raises: MessageStructureError for what a text cannot hold,
-    such as an input nested deeper than the encoder goes.
+    """A call's input as JSON text inside a body. Raises: Unwritable for what a text cannot hold, such as an
+    input nested deeper than the encoder goes.
     """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
-        raise MessageStructureError(
-            "", f"a call's input cannot be written as JSON ({type(error).__name__}: {error})"
-        ) from error
+        raise Unwritable(f"{type(error).__name__}: {error}") from error
 
 
 def object_input(value: object) -> dict[str, Any]:
@@ -279,13 +315,11 @@ def object_input(value: object) -> dict[str, Any]:
 
 
 def wire_bytes(body: Mapping[str, Any]) -> bytes:
-    """The JSON bytes of a request body: UTF-8, keys in the order given. Raises: MessageStructureError."""
+    """The JSON bytes of a request body: UTF-8, keys in the order given. Raises: Unwritable."""
     try:
         text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (ValueError, TypeError, RecursionError) as error:
-        raise MessageStructureError(
-            "", f"the request cannot be written as JSON ({type(error).__name__}: {error})"
-        ) from error
+        raise Unwritable(f"{type(error).__name__}: {error}") from error
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from fumehood.agent._arguments import checked_input, parse_arguments
 from fumehood.agent._capabilities import ANTHROPIC
 from fumehood.agent._errors import ProviderError
 from fumehood.agent._media import decode_base64
@@ -28,7 +29,17 @@ from fumehood.agent._parts import (
     ToolResultPart,
     ToolUsePart,
 )
-from fumehood.agent._response import Block, Reasoning, Response, ToolCall, Usage, parse_arguments, response_of
+from fumehood.agent._response import (
+    Block,
+    Reasoning,
+    Response,
+    ToolCall,
+    Usage,
+    beyond,
+    response_of,
+    said,
+    tokens,
+)
 from fumehood.agent.providers._base import HttpProvider, StreamDecoder
 from fumehood.agent.providers._sse import SseEvent
 from fumehood.agent.providers._types import Chunk, ModelHttp, ToolDelta
@@ -42,9 +53,15 @@ from fumehood.agent.providers._wire import (
     plain,
     result_parts,
     system_text,
+    with_meta,
 )
 
 VERSION: Final = "2023-06-01"
+
+_ENVELOPE: Final = ("id", "type", "role", "model", "content", "stop_reason", "usage")
+"""The fields of an answer that have a name here or belong to the exchange. The others, such as the container
+that code ran in, are kept for reading.
+"""
 
 
 class AnthropicProvider(HttpProvider):
@@ -104,7 +121,9 @@ class AnthropicProvider(HttpProvider):
         blocks = [
             self._block(block, names, cut_off=stop == "max_tokens" and block is found[-1]) for block in found
         ]
-        return response_of(blocks, stop, _usage(body.get("usage") or {}))
+        more = beyond(body, *_ENVELOPE)
+        meta = {self.vendor: more} if more else None
+        return response_of(blocks, stop, _usage(body.get("usage") or {}), provider_meta=meta)
 
     def decoder(self, names: WireNames) -> StreamDecoder:
         return _Decoder(self, names)
@@ -112,7 +131,7 @@ class AnthropicProvider(HttpProvider):
     def _block(self, block: Mapping[str, Any], names: WireNames, *, cut_off: bool) -> Block:
         match block["type"]:
             case "text":
-                return str(block["text"])
+                return said(block["text"], beyond(block, "type", "text"), self.vendor)
             case "thinking":
                 # The display that was asked for is the vendor's own label of what comes back (R306).
                 kind = "summary" if (self._thinking or {}).get("display") == "summarized" else "text"
@@ -121,10 +140,19 @@ class AnthropicProvider(HttpProvider):
                 return Reasoning("redacted", self.vendor, None, block["data"])
             case "tool_use":
                 raw = block["input"]
-                value, failure = parse_arguments(
-                    raw if isinstance(raw, str) else json.dumps(raw), cut_off=cut_off
+                value, failure = (
+                    parse_arguments(raw, cut_off=cut_off)
+                    if cut_off or isinstance(raw, str)
+                    else checked_input(raw)
                 )
-                return ToolCall(block["id"], names.from_wire(block["name"]), value, arguments_failure=failure)
+                more = beyond(block, "type", "id", "name", "input")
+                return ToolCall(
+                    block["id"],
+                    names.from_wire(block["name"]),
+                    value,
+                    arguments_failure=failure,
+                    provider_meta={self.vendor: more} if more else None,
+                )
             case _:
                 return OpaquePart(provider=self.vendor, block=dict(block))
 
@@ -132,20 +160,17 @@ class AnthropicProvider(HttpProvider):
 def _blocks(part: Part, names: WireNames) -> list[dict[str, Any]]:
     match part:
         case TextPart():
-            return [{"type": "text", "text": plain(part.text)}] if part.text else []
+            return _content(part)
         case ImagePart() | AudioPart() | FilePart():
             return [block for item in bracketed(part) for block in _content(item)]
         case ToolUsePart():
-            meta = (part.provider_meta or {}).get("anthropic", {})
-            return [
-                {
-                    "type": "tool_use",
-                    "id": part.id,
-                    "name": names.to_wire(part.name),
-                    "input": object_input(part.input),
-                    **meta,
-                }
-            ]
+            call = {
+                "type": "tool_use",
+                "id": part.id,
+                "name": names.to_wire(part.name),
+                "input": object_input(part.input),
+            }
+            return [with_meta(call, part, "anthropic")]
         case ToolResultPart():
             return [_result(part)]
         case ReasoningPart(provider="anthropic", kind="redacted", signature=str(data)):
@@ -169,15 +194,16 @@ def _result(part: ToolResultPart) -> dict[str, Any]:
             for block in _content(item)
         ]
     made = {"type": "tool_result", "tool_use_id": part.tool_use_id, "content": content}
-    return {**made, "is_error": True} if part.is_error else made
+    return with_meta({**made, "is_error": True} if part.is_error else made, part, "anthropic")
 
 
 def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
     if isinstance(part, TextPart):
-        return [{"type": "text", "text": plain(part.text)}] if part.text else []
+        return [with_meta({"type": "text", "text": plain(part.text)}, part, "anthropic")] if part.text else []
     data = media_data(part)
     if isinstance(part, ImagePart):
-        return [{"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": data}}]
+        image = {"type": "base64", "media_type": part.media_type, "data": data}
+        return [with_meta({"type": "image", "source": image}, part, "anthropic")]
     source: dict[str, Any]
     if part.media_type == "application/pdf":
         source = {"type": "base64", "media_type": part.media_type, "data": data}
@@ -190,7 +216,7 @@ def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
     else:
         raise NoForm(part, "anthropic")
     title = {"title": part.name} if part.name else {}
-    return [{"type": "document", "source": source, **title}]
+    return [with_meta({"type": "document", "source": source, **title}, part, "anthropic")]
 
 
 def _stop(reason: object) -> str:
@@ -199,9 +225,9 @@ def _stop(reason: object) -> str:
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     return Usage(
-        input_tokens=usage.get("input_tokens") or 0,
-        output_tokens=usage.get("output_tokens") or 0,
-        cached_input_tokens=usage.get("cache_read_input_tokens") or 0,
+        input_tokens=tokens(usage, "input_tokens"),
+        output_tokens=tokens(usage, "output_tokens"),
+        cached_input_tokens=tokens(usage, "cache_read_input_tokens"),
     )
 
 
@@ -212,9 +238,10 @@ class _Decoder:
         self._provider = provider
         self._names = names
         self._open: dict[int, dict[str, Any]] = {}
-        self._json: dict[int, list[str]] = {}
+        self._pieces: dict[int, dict[str, list[str]]] = {}
         self._done: dict[int, dict[str, Any]] = {}
         self._calls: dict[int, int] = {}
+        self._envelope: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
         self._stop: object = None
         self._ended = False
@@ -224,22 +251,16 @@ class _Decoder:
         match data["type"]:
             case "message_start":
                 self._usage.update(data["message"].get("usage") or {})
+                self._envelope.update(beyond(data["message"], *_ENVELOPE))
             case "content_block_start":
-                index, block = data["index"], dict(data["content_block"])
-                self._open[index] = block
-                self._json[index] = []
-                if block["type"] == "tool_use":
-                    self._calls[index] = len(self._calls)
-                    name = self._names.from_wire(block["name"])
-                    yield Chunk(tool_delta=ToolDelta(self._calls[index], block["id"], name))
-                elif block["type"] == "text" and block.get("text"):
-                    yield Chunk(text_delta=block["text"])
+                yield from self._start(data["index"], dict(data["content_block"]))
             case "content_block_delta":
                 yield from self._delta(data["index"], data["delta"])
             case "content_block_stop":
                 self._close(data["index"])
             case "message_delta":
                 self._stop = data["delta"].get("stop_reason", self._stop)
+                self._envelope.update(beyond(data["delta"], *_ENVELOPE))
                 self._usage.update({k: v for k, v in (data.get("usage") or {}).items() if v is not None})
             case "message_stop":
                 self._ended = True
@@ -253,27 +274,54 @@ class _Decoder:
             case _:
                 pass  # ping, and events this code has no name for yet
 
+    def _start(self, index: int, block: dict[str, Any]) -> Iterator[Chunk]:
+        if self._ended or index in self._open or index in self._done:
+            raise ValueError(f"a second block {index}")
+        self._open[index] = block
+        self._pieces[index] = {}
+        if block["type"] == "tool_use":
+            self._calls[index] = len(self._calls)
+            name = self._names.from_wire(block["name"])
+            yield Chunk(tool_delta=ToolDelta(self._calls[index], block["id"], name))
+        elif block["type"] == "text" and block.get("text"):
+            yield Chunk(text_delta=block["text"])
+
     def _delta(self, index: int, delta: Mapping[str, Any]) -> Iterator[Chunk]:
-        block = self._open[index]
+        block, pieces = self._open[index], self._pieces[index]
         match delta["type"]:
-            case "text_delta":
-                block["text"] = block.get("text", "") + delta["text"]
-                yield Chunk(text_delta=delta["text"])
-            case "thinking_delta":
-                block["thinking"] = block.get("thinking", "") + delta["thinking"]
-                yield Chunk(reasoning_delta=delta["thinking"])
-            case "signature_delta":
-                block["signature"] = block.get("signature", "") + delta["signature"]
+            case "citations_delta":
+                block["citations"] = block.get("citations") or []
+                block["citations"].append(delta["citation"])
             case "input_json_delta":
-                self._json[index].append(delta["partial_json"])
+                pieces.setdefault("input", []).append(delta["partial_json"])
                 if index in self._calls:
                     yield Chunk(tool_delta=ToolDelta(self._calls[index], fragment=delta["partial_json"]))
-            case _:
-                pass
+            case kind:
+                # text, thinking and signature deltas, and those to come: a field's next letters, or a value.
+                for name, value in delta.items():
+                    if name != "type":
+                        self._grow(block, pieces, name, value)
+                if kind == "text_delta":
+                    yield Chunk(text_delta=delta["text"])
+                elif kind == "thinking_delta":
+                    yield Chunk(reasoning_delta=delta["thinking"])
+
+    @staticmethod
+    def _grow(block: dict[str, Any], pieces: dict[str, list[str]], name: str, value: Any) -> None:
+        if isinstance(value, str):
+            pieces.setdefault(name, [block.get(name) or ""]).append(value)
+        elif isinstance(value, list):
+            block[name] = block.get(name) or []
+            block[name].extend(value)
+        else:
+            block[name] = value
 
     def _close(self, index: int) -> None:
         block = self._open.pop(index)
-        text = "".join(self._json.pop(index))
+        # Joined once: a piece added to a long text copies the text.
+        whole = {name: "".join(found) for name, found in self._pieces.pop(index).items()}
+        text = whole.pop("input", "")
+        block.update(whole)
         if text and "input" in block:
             # A call's text is judged later, with the stop reason at hand; another block's input is the
             # vendor's own JSON.
@@ -285,5 +333,6 @@ class _Decoder:
             return None  # an open block is half a block: its signature covers more than came (A13)
         content = [self._done[index] for index in sorted(self._done)]
         return self._provider.decode(
-            {"content": content, "stop_reason": self._stop, "usage": self._usage}, self._names
+            {**self._envelope, "content": content, "stop_reason": self._stop, "usage": self._usage},
+            self._names,
         )

@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from fumehood.agent._arguments import FailureReason, checked_input, failed_input
 from fumehood.agent._capabilities import GEMINI
 from fumehood.agent._parts import (
     AudioPart,
@@ -30,13 +31,14 @@ from fumehood.agent._parts import (
 )
 from fumehood.agent._response import (
     Block,
-    FailureReason,
     Reasoning,
     Response,
     ToolCall,
     Usage,
-    failed_input,
+    beyond,
     response_of,
+    said,
+    tokens,
 )
 from fumehood.agent.providers._base import HttpProvider, StreamDecoder
 from fumehood.agent.providers._sse import SseEvent
@@ -51,6 +53,7 @@ from fumehood.agent.providers._wire import (
     plain,
     result_text,
     system_text,
+    with_meta,
 )
 
 MINTED: Final = "fh-call-"
@@ -63,6 +66,34 @@ STOPS: Final = {
     "PROHIBITED_CONTENT": "refusal",
     "BLOCKLIST": "refusal",
 }
+
+
+_SAYS: Final = frozenset(
+    {
+        "inlineData",
+        "fileData",
+        "functionCall",
+        "functionResponse",
+        "executableCode",
+        "codeExecutionResult",
+        "toolCall",
+        "toolResponse",
+    }
+)
+"""What a part can say beside text; its other fields say how. Of these a part has one."""
+
+_ENVELOPE: Final = (
+    "content",
+    "finishReason",
+    "index",
+    "tokenCount",
+    "avgLogprobs",
+    "logprobsResult",
+    "safetyRatings",
+)
+"""The fields of a candidate that have a name here or are measurements. The others, such as what the answer is
+grounded in, are kept for reading.
+"""
 
 
 class GeminiProvider(HttpProvider):
@@ -121,7 +152,8 @@ class GeminiProvider(HttpProvider):
             blocked = (body.get("promptFeedback") or {}).get("blockReason")
             if blocked is None:
                 raise ValueError("no candidates")
-            return response_of([], "refusal", _usage(body.get("usageMetadata") or {}))
+            meta = {self.vendor: {"promptFeedback": body["promptFeedback"]}}
+            return response_of([], "refusal", _usage(body.get("usageMetadata") or {}), provider_meta=meta)
         candidate = candidates[0]
         reason = str(candidate.get("finishReason") or "STOP")
         stop = STOPS.get(reason, reason.lower())
@@ -133,35 +165,49 @@ class GeminiProvider(HttpProvider):
         ]
         if stop == "end_turn" and any(isinstance(block, ToolCall) for block in blocks):
             stop = "tool_use"
-        return response_of(blocks, stop, _usage(body.get("usageMetadata") or {}))
+        more = beyond(candidate, *_ENVELOPE)
+        return response_of(
+            blocks,
+            stop,
+            _usage(body.get("usageMetadata") or {}),
+            provider_meta={self.vendor: more} if more else None,
+        )
 
     def decoder(self, names: WireNames) -> StreamDecoder:
         return _Decoder(self, names)
 
     def _blocks(self, part: Mapping[str, Any], at: int, names: WireNames, *, cut_off: bool) -> list[Block]:
         signature = part.get("thoughtSignature")
-        known = {name for name in part if name not in ("thought", "thoughtSignature")}
-        if known == {"text"} and part.get("thought"):
-            return [Reasoning("summary", self.vendor, part["text"], signature)]
-        if known == {"text"}:
+        if "text" in part and not _SAYS.intersection(part):
+            if part.get("thought"):
+                return [Reasoning("summary", self.vendor, part["text"], signature)]
             # A signature on ordinary text has no place in a text part; it follows as a redacted block and is
             # put back on the way out.
             mark = [] if signature is None else [Reasoning("redacted", self.vendor, None, signature)]
-            return [part["text"], *mark]
-        if known == {"functionCall"}:
+            more = beyond(part, "text", "thought", "thoughtSignature")
+            return [said(part["text"], more, self.vendor), *mark]
+        if _SAYS.intersection(part) == {"functionCall"}:
             call = part["functionCall"]
-            value = call.get("args", {})
-            failure: FailureReason | None = None
-            if cut_off or not isinstance(value, dict):
-                failure = "incomplete-stream" if cut_off else "invalid-argument-shape"
-                value = failed_input(failure)
-            id_ = call.get("id") or f"{MINTED}{at}"
+            value, failure = _arguments(call, cut_off=cut_off)
+            more = beyond(part, "functionCall", "thoughtSignature")
             return [
                 ToolCall(
-                    id_, names.from_wire(call["name"]), value, signature=signature, arguments_failure=failure
+                    call.get("id") or f"{MINTED}{at}",
+                    names.from_wire(call["name"]),
+                    value,
+                    signature=signature,
+                    arguments_failure=failure,
+                    provider_meta={self.vendor: more} if more else None,
                 )
             ]
         return [OpaquePart(provider=self.vendor, block=dict(part))]
+
+
+def _arguments(call: Mapping[str, Any], *, cut_off: bool) -> tuple[Any, FailureReason | None]:
+    # Arguments in pieces are not asked for; where they come all the same, none of them is the whole.
+    if cut_off or call.get("willContinue") or call.get("partialArgs"):
+        return failed_input("incomplete-stream"), "incomplete-stream"
+    return checked_input({} if call.get("args") is None else call["args"])
 
 
 def _joined(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -170,6 +216,7 @@ def _joined(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     came without text stays a part of its own.
     """
     made: list[dict[str, Any]] = []
+    pieces: list[list[str]] = []  # joined once: a piece added to a long text copies the text
     for part in parts:
         piece = set(part) <= {"text", "thought", "thoughtSignature"} and "text" in part
         last = made[-1] if made else None
@@ -180,10 +227,14 @@ def _joined(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
             and set(last) <= {"text", "thought"}
             and bool(last.get("thought")) == bool(part.get("thought"))
         ):
-            made[-1] = {**last, **part, "text": last["text"] + part["text"]}
+            made[-1] = {**last, **part}
+            pieces[-1].append(part["text"])
         else:
             made.append(dict(part))
-    return list(made)
+            pieces.append([part["text"]] if piece else [])
+    return [
+        {**part, "text": "".join(words)} if words else part for part, words in zip(made, pieces, strict=True)
+    ]
 
 
 def _parts(message: Message, names: WireNames) -> list[dict[str, Any]]:
@@ -192,7 +243,7 @@ def _parts(message: Message, names: WireNames) -> list[dict[str, Any]]:
     for part in parts_of(message):
         match part:
             case TextPart():
-                made.append({"text": plain(part.text)})
+                made.append(with_meta({"text": plain(part.text)}, part, "gemini"))
             case ImagePart() | AudioPart() | FilePart():
                 made.extend(_content(item) for item in bracketed(part))
             case ToolUsePart():
@@ -202,7 +253,7 @@ def _parts(message: Message, names: WireNames) -> list[dict[str, Any]]:
                 media = moved_media(part, names.to_wire(part.name or ""))
                 beside.extend(_content(item) for item in (media.parts if media else ()))
             case ReasoningPart(provider="gemini", kind="redacted", signature=str(signature)):
-                if made and set(made[-1]) == {"text"}:
+                if made and "text" in made[-1] and not {"thought", "thoughtSignature"} & made[-1].keys():
                     made[-1]["thoughtSignature"] = signature
                 else:
                     made.append({"text": "", "thoughtSignature": signature})
@@ -228,7 +279,7 @@ def _call(part: ToolUsePart, names: WireNames) -> dict[str, Any]:
     made: dict[str, Any] = {"functionCall": call}
     if part.signature is not None:
         made["thoughtSignature"] = part.signature
-    return {**made, **(part.provider_meta or {}).get("gemini", {})}
+    return with_meta(made, part, "gemini")
 
 
 def _answer(part: ToolResultPart, names: WireNames) -> dict[str, Any]:
@@ -239,21 +290,21 @@ def _answer(part: ToolResultPart, names: WireNames) -> dict[str, Any]:
     }
     if not part.tool_use_id.startswith((MINTED, "call_")):
         answer["id"] = part.tool_use_id
-    return {"functionResponse": answer}
+    return {"functionResponse": with_meta(answer, part, "gemini")}
 
 
 def _content(part: TextPart | MediaPart) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"text": plain(part.text)}
-    return {"inlineData": {"mimeType": part.media_type, "data": media_data(part)}}
+    return with_meta({"inlineData": {"mimeType": part.media_type, "data": media_data(part)}}, part, "gemini")
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     return Usage(
-        input_tokens=usage.get("promptTokenCount") or 0,
-        output_tokens=(usage.get("candidatesTokenCount") or 0) + (usage.get("thoughtsTokenCount") or 0),
-        cached_input_tokens=usage.get("cachedContentTokenCount") or 0,
-        reasoning_tokens=usage.get("thoughtsTokenCount") or 0,
+        input_tokens=tokens(usage, "promptTokenCount"),
+        output_tokens=tokens(usage, "candidatesTokenCount") + tokens(usage, "thoughtsTokenCount"),
+        cached_input_tokens=tokens(usage, "cachedContentTokenCount"),
+        reasoning_tokens=tokens(usage, "thoughtsTokenCount"),
     )
 
 
@@ -267,14 +318,19 @@ class _Decoder:
         self._calls = 0
         self._finish: object = None
         self._feedback: object = None
+        self._more: dict[str, Any] = {}
         self._usage: Mapping[str, Any] = {}
 
     def feed(self, event: SseEvent) -> Iterator[Chunk]:
         data = json.loads(event.data)
+        if data.get("error"):
+            raise ValueError(str(data["error"])[:500])
         self._usage = data.get("usageMetadata") or self._usage
         self._feedback = data.get("promptFeedback") or self._feedback
         for candidate in (data.get("candidates") or [])[:1]:
             self._finish = candidate.get("finishReason") or self._finish
+            for name, value in beyond(candidate, *_ENVELOPE).items():
+                self._more[name] = _merged(self._more.get(name), value)
             for part in (candidate.get("content") or {}).get("parts") or ():
                 self._parts.append(part)
                 if part.get("thought") and part.get("text"):
@@ -297,5 +353,12 @@ class _Decoder:
         usage = {"usageMetadata": self._usage}
         if self._finish is None:
             return self._provider.decode({"promptFeedback": self._feedback, **usage}, self._names)
-        candidate = {"finishReason": self._finish, "content": {"parts": self._parts}}
+        candidate = {**self._more, "finishReason": self._finish, "content": {"parts": self._parts}}
         return self._provider.decode({"candidates": [candidate], **usage}, self._names)
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """What two events say of one field of a candidate: both their fields, lists one behind the other."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {**old, **{name: _merged(old.get(name), value) for name, value in new.items()}}
+    return [*old, *new] if isinstance(old, list) and isinstance(new, list) else new

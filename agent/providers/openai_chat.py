@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from fumehood.agent._arguments import parse_arguments
 from fumehood.agent._capabilities import OPENAI
 from fumehood.agent._parts import (
     AudioPart,
@@ -26,8 +28,19 @@ from fumehood.agent._parts import (
     ToolResultPart,
     ToolUsePart,
 )
-from fumehood.agent._response import Block, Reasoning, Response, ToolCall, Usage, parse_arguments, response_of
+from fumehood.agent._response import (
+    Block,
+    Reasoning,
+    Response,
+    ToolCall,
+    Usage,
+    beyond,
+    response_of,
+    said,
+    tokens,
+)
 from fumehood.agent.providers._base import HttpProvider, StreamDecoder
+from fumehood.agent.providers._openai import is_refusal, of_chat
 from fumehood.agent.providers._sse import SseEvent
 from fumehood.agent.providers._types import Chunk, ToolDelta
 from fumehood.agent.providers._wire import (
@@ -40,6 +53,7 @@ from fumehood.agent.providers._wire import (
     parts_of,
     plain,
     result_text,
+    with_meta,
 )
 
 STOPS = {
@@ -107,26 +121,37 @@ class OpenAIChatProvider(HttpProvider):
         thought = message.get("reasoning_content") or message.get("reasoning")
         if isinstance(thought, str) and thought:
             blocks.append(Reasoning("text", self.vendor, thought))
-        text = message.get("content") or message.get("refusal") or ""
+        # Sound has no part here (R462); what was said in it has.
+        text = message.get("content") or (message.get("audio") or {}).get("transcript")
         if text:
-            blocks.append(text)
+            blocks.append(said(text, {}, self.vendor))
         if message.get("refusal"):
+            blocks.append(said(message["refusal"], {"type": "refusal"}, self.vendor))
             stop = "refusal"
         calls = message.get("tool_calls") or []
+        if old := message.get("function_call"):
+            calls = [*calls, {"id": "", "function": old}]  # how servers of the first kind say it
         for call in calls:
             if call.get("type", "function") != "function":
                 blocks.append(OpaquePart(provider=self.vendor, block=dict(call)))
                 continue
             cut_off = stop == "max_tokens" and call is calls[-1]
             value, failure = parse_arguments(call["function"]["arguments"], cut_off=cut_off)
+            more = beyond(call, "id", "type", "function", "index")
             blocks.append(
                 ToolCall(
-                    call["id"], names.from_wire(call["function"]["name"]), value, arguments_failure=failure
+                    call["id"] or "",
+                    names.from_wire(call["function"]["name"]),
+                    value,
+                    arguments_failure=failure,
+                    provider_meta={self.vendor: more} if more else None,
                 )
             )
         if stop == "end_turn" and calls:
             stop = "tool_use"  # compatible servers say "stop" after calls as well
-        return response_of(blocks, stop, _usage(body.get("usage") or {}))
+        notes = message.get("annotations")
+        meta = {self.vendor: {"annotations": notes}} if notes else None
+        return response_of(blocks, stop, _usage(body.get("usage") or {}), provider_meta=meta)
 
     def decoder(self, names: WireNames) -> StreamDecoder:
         return _Decoder(self, names)
@@ -158,7 +183,7 @@ def _messages(message: Message, names: WireNames) -> list[dict[str, Any]]:
             media = moved_media(part, names.to_wire(part.name or ""))
             moved.extend(item for piece in (media.parts if media else ()) for item in _content(piece))
         elif isinstance(part, OpaquePart):
-            rest.extend([part.block] if part.provider == "openai" else [])
+            rest.extend([part.block] if part.provider == "openai" and of_chat(part.block) else [])
         elif isinstance(part, (TextPart, ImagePart, AudioPart, FilePart)):
             rest.extend(item for piece in _bracketed(part) for item in _content(piece))
     content = [*moved, *rest]
@@ -167,22 +192,24 @@ def _messages(message: Message, names: WireNames) -> list[dict[str, Any]]:
 
 
 def _assistant(message: Message, names: WireNames) -> dict[str, Any]:
-    texts = []
+    texts: list[str] = []
+    refusals: list[str] = []
     calls: list[Any] = []
     for part in parts_of(message):
         if isinstance(part, TextPart):
-            texts.append(plain(part.text))
+            (refusals if is_refusal(part) else texts).append(plain(part.text))
         elif isinstance(part, ToolUsePart):
-            meta = (part.provider_meta or {}).get("openai", {})
             function = {
                 "name": names.to_wire(part.name),
                 "arguments": arguments_text(part.input),
             }
-            calls.append({"id": part.id, "type": "function", "function": function, **meta})
-        elif isinstance(part, OpaquePart) and part.provider == "openai":
+            calls.append(with_meta({"id": part.id, "type": "function", "function": function}, part, "openai"))
+        elif isinstance(part, OpaquePart) and part.provider == "openai" and of_chat(part.block):
             calls.append(part.block)
     text = "".join(texts)
-    made: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else "")}
+    made: dict[str, Any] = {"role": "assistant", "content": text or (None if calls or refusals else "")}
+    if refusals:
+        made["refusal"] = "".join(refusals)
     return {**made, "tool_calls": calls} if calls else made
 
 
@@ -195,7 +222,8 @@ def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
         return [{"type": "text", "text": plain(part.text)}]
     data = media_data(part)
     if isinstance(part, ImagePart):
-        return [{"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{data}"}}]
+        image = {"url": f"data:{part.media_type};base64,{data}"}
+        return [{"type": "image_url", "image_url": with_meta(image, part, "openai")}]
     if isinstance(part, AudioPart):
         if part.media_type not in SOUNDS:
             raise NoForm(part, "openai")
@@ -209,10 +237,10 @@ def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     return Usage(
-        input_tokens=usage.get("prompt_tokens") or 0,
-        output_tokens=usage.get("completion_tokens") or 0,
-        cached_input_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
-        reasoning_tokens=(usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
+        input_tokens=tokens(usage, "prompt_tokens"),
+        output_tokens=tokens(usage, "completion_tokens"),
+        cached_input_tokens=tokens(usage.get("prompt_tokens_details") or {}, "cached_tokens"),
+        reasoning_tokens=tokens(usage.get("completion_tokens_details") or {}, "reasoning_tokens"),
     )
 
 
@@ -222,14 +250,14 @@ class _Decoder:
     def __init__(self, provider: OpenAIChatProvider, names: WireNames) -> None:
         self._provider = provider
         self._names = names
-        self._message: dict[str, Any] = {"content": "", "refusal": "", "reasoning_content": ""}
-        self._calls: dict[int, dict[str, Any]] = {}
+        # Joined at the end: a piece added to a long text copies the text.
+        self._texts: dict[str, list[str]] = {}
+        self._annotations: list[Any] = []
+        self._calls: dict[int, _Call] = {}
         self._finish: object = None
         self._usage: Mapping[str, Any] = {}
 
     def feed(self, event: SseEvent) -> Iterator[Chunk]:
-        if event.data.strip() == "[DONE]":
-            return
         data = json.loads(event.data)
         if data.get("error"):
             raise ValueError(str(data["error"])[:500])
@@ -241,36 +269,71 @@ class _Decoder:
             yield from self._delta(choice.get("delta") or {})
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[Chunk]:
-        for field in ("content", "refusal"):
-            if delta.get(field):
-                self._message[field] += delta[field]
-                yield Chunk(text_delta=delta[field])
+        for name in ("content", "refusal"):
+            if delta.get(name):
+                self._texts.setdefault(name, []).append(delta[name])
+                yield Chunk(text_delta=delta[name])
+        if heard := (delta.get("audio") or {}).get("transcript"):
+            self._texts.setdefault("transcript", []).append(heard)
+            yield Chunk(text_delta=heard)
         if thought := delta.get("reasoning_content") or delta.get("reasoning"):
-            self._message["reasoning_content"] += thought
+            self._texts.setdefault("reasoning_content", []).append(thought)
             yield Chunk(reasoning_delta=thought)
+        self._annotations.extend(delta.get("annotations") or ())
+        if old := delta.get("function_call"):
+            yield from self._call(-1, {"id": "", "function": old})
         for piece in delta.get("tool_calls") or ():
             # Some compatible servers send no index, and each call whole.
-            index = piece.get("index", len(self._calls) - (0 if piece.get("id") else 1))
-            function = piece.get("function") or {}
-            fragment = function.get("arguments") or ""
-            if index not in self._calls:
-                self._calls[index] = {
-                    "id": piece["id"],
-                    "type": "function",
-                    "function": {"name": function["name"], "arguments": fragment},
-                }
-                yield Chunk(
-                    tool_delta=ToolDelta(
-                        index, piece["id"], self._names.from_wire(function["name"]), fragment
-                    )
-                )
-            else:
-                self._calls[index]["function"]["arguments"] += fragment
-                yield Chunk(tool_delta=ToolDelta(index, fragment=fragment))
+            yield from self._call(piece.get("index", len(self._calls) - (0 if piece.get("id") else 1)), piece)
+
+    def _call(self, index: int, piece: Mapping[str, Any]) -> Iterator[Chunk]:
+        call = self._calls.get(index)
+        if call is None:
+            kind = piece.get("type") or "function"
+            call = self._calls[index] = _Call(
+                kind, {**beyond(piece, "index", kind), "id": piece.get("id") or ""}
+            )
+        else:
+            call.head.update(beyond(piece, "index", "id", "type", call.kind))
+        body = dict(piece.get(call.kind) or {})
+        fragment = body.pop(call.long, None) or ""
+        call.pieces.append(fragment)
+        first = not call.body
+        call.body.update(body)
+        if call.kind == "function":
+            at, name = max(index, 0), self._names.from_wire(call.body["name"])
+            yield Chunk(
+                tool_delta=ToolDelta(at, call.head["id"], name, fragment)
+                if first
+                else ToolDelta(at, fragment=fragment)
+            )
 
     def finish(self) -> Response | None:
         if self._finish is None:
             return None
-        message = {**self._message, "tool_calls": [self._calls[index] for index in sorted(self._calls)]}
+        message: dict[str, Any] = {name: "".join(found) for name, found in self._texts.items()}
+        message["audio"] = {"transcript": message.pop("transcript", None)}
+        message["annotations"] = self._annotations
+        in_order = sorted(self._calls, key=lambda index: (index < 0, index))
+        message["tool_calls"] = [self._calls[index].whole() for index in in_order]
         choice = {"finish_reason": self._finish, "message": message}
         return self._provider.decode({"choices": [choice], "usage": self._usage}, self._names)
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call in pieces: a function's, or another kind's. What it says stands under the name of its kind."""
+
+    kind: str
+    head: dict[str, Any]
+    body: dict[str, Any] = field(default_factory=dict)
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def long(self) -> str:
+        """The field that comes in pieces."""
+        return "arguments" if self.kind == "function" else "input"
+
+    def whole(self) -> dict[str, Any]:
+        """The call as `complete` would have got it."""
+        return {**self.head, "type": self.kind, self.kind: {**self.body, self.long: "".join(self.pieces)}}

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fumehood.agent._arguments import parse_arguments
 from fumehood.agent._capabilities import OPENAI
 from fumehood.agent._errors import ProviderError
 from fumehood.agent._parts import (
@@ -28,8 +29,19 @@ from fumehood.agent._parts import (
     ToolResultPart,
     ToolUsePart,
 )
-from fumehood.agent._response import Block, Reasoning, Response, ToolCall, Usage, parse_arguments, response_of
+from fumehood.agent._response import (
+    Block,
+    Reasoning,
+    Response,
+    ToolCall,
+    Usage,
+    beyond,
+    response_of,
+    said,
+    tokens,
+)
 from fumehood.agent.providers._base import HttpProvider, StreamDecoder
+from fumehood.agent.providers._openai import is_refusal, meta_of, of_chat
 from fumehood.agent.providers._sse import SseEvent
 from fumehood.agent.providers._types import Chunk, ModelHttp, ToolDelta
 from fumehood.agent.providers._wire import (
@@ -41,6 +53,7 @@ from fumehood.agent.providers._wire import (
     parts_of,
     plain,
     result_parts,
+    with_meta,
 )
 
 SEPARATOR = "\n\n"
@@ -112,16 +125,20 @@ class OpenAIResponsesProvider(HttpProvider):
         for item in output:
             match item["type"]:
                 case "message":
-                    for part in item["content"]:
-                        if part["type"] == "refusal":
-                            stop = "refusal"
-                        blocks.append(str(part.get("text") or part.get("refusal") or ""))
+                    refused = any(part["type"] == "refusal" for part in item["content"])
+                    stop = "refusal" if refused else stop
+                    blocks.extend(_said(item))
                 case "function_call":
                     cut_off = stop == "max_tokens" and item is output[-1]
                     value, failure = parse_arguments(item["arguments"], cut_off=cut_off)
+                    more = beyond(item, "type", "id", "call_id", "name", "arguments", "status")
                     blocks.append(
                         ToolCall(
-                            item["call_id"], names.from_wire(item["name"]), value, arguments_failure=failure
+                            item["call_id"],
+                            names.from_wire(item["name"]),
+                            value,
+                            arguments_failure=failure,
+                            provider_meta={self.vendor: more} if more else None,
                         )
                     )
                 case "reasoning":
@@ -134,6 +151,37 @@ class OpenAIResponsesProvider(HttpProvider):
 
     def decoder(self, names: WireNames) -> StreamDecoder:
         return _Decoder(self, names)
+
+
+def _said(item: Mapping[str, Any]) -> Iterator[Block]:
+    """The texts of an answer's message, each with what was said of it and of the message."""
+    of_message = beyond(item, "type", "id", "role", "status", "content")
+    for part in item["content"]:
+        kind = part["type"]
+        if kind not in ("output_text", "refusal"):
+            alone = {"type": "message", "role": "assistant", "content": [dict(part)], **of_message}
+            yield OpaquePart(provider="openai", block=alone)
+            continue
+        field = "text" if kind == "output_text" else "refusal"
+        more = beyond(part, "type", field, "logprobs")
+        more |= {"type": "refusal"} if kind == "refusal" else {}
+        more |= {"message": of_message} if of_message else {}
+        yield said(part[field], more, "openai")
+
+
+def _message(part: TextPart) -> dict[str, Any]:
+    """An assistant's text as an item; as a plain string when nothing more was said of it."""
+    text, meta = plain(part.text), dict(meta_of(part))
+    if not meta:
+        return {"type": "message", "role": "assistant", "content": text}
+    of_message = meta.pop("message", None) or {}
+    if is_refusal(part):
+        content: dict[str, Any] = {"type": "refusal", "refusal": text}
+    else:
+        content = {"type": "output_text", "text": text, "annotations": []}
+        meta.pop("text", None)
+        content |= meta
+    return {"type": "message", "role": "assistant", "content": [content], **of_message}
 
 
 def _thought(item: Mapping[str, Any]) -> Reasoning:
@@ -205,34 +253,32 @@ def _items(message: Message, names: WireNames) -> list[dict[str, Any]]:
             case TextPart() if message.role == "assistant":
                 if part.text:
                     flush()
-                    items.append({"type": "message", "role": "assistant", "content": plain(part.text)})
+                    items.append(_message(part))
             case TextPart():
                 content.append({"type": "input_text", "text": plain(part.text)})
             case ImagePart() | AudioPart() | FilePart():
                 content.extend(block for item in bracketed(part) for block in _content(item))
             case ToolUsePart():
                 flush()
-                meta = (part.provider_meta or {}).get("openai", {})
-                arguments = arguments_text(part.input)
-                name = names.to_wire(part.name)
-                items.append(
-                    {
-                        "type": "function_call",
-                        "call_id": part.id,
-                        "name": name,
-                        "arguments": arguments,
-                        **meta,
-                    }
-                )
+                call = {
+                    "type": "function_call",
+                    "call_id": part.id,
+                    "name": names.to_wire(part.name),
+                    "arguments": arguments_text(part.input),
+                }
+                items.append(with_meta(call, part, "openai"))
             case ToolResultPart():
                 flush()
-                items.append(
-                    {"type": "function_call_output", "call_id": part.tool_use_id, "output": _output(part)}
-                )
+                answer = {
+                    "type": "function_call_output",
+                    "call_id": part.tool_use_id,
+                    "output": _output(part),
+                }
+                items.append(with_meta(answer, part, "openai"))
             case ReasoningPart(provider="openai"):
                 flush()
                 items.extend(_thought_item(part))
-            case OpaquePart(provider="openai"):
+            case OpaquePart(provider="openai") if not of_chat(part.block):
                 flush()
                 items.append(part.block)
             case _:
@@ -258,22 +304,23 @@ def _output(part: ToolResultPart) -> Any:
 
 def _content(part: TextPart | MediaPart) -> list[dict[str, Any]]:
     if isinstance(part, TextPart):
-        return [{"type": "input_text", "text": plain(part.text)}]
+        return [with_meta({"type": "input_text", "text": plain(part.text)}, part, "openai")]
     if isinstance(part, AudioPart):
         raise NoForm(part, "openai")
     url = f"data:{part.media_type};base64,{media_data(part)}"
     if isinstance(part, ImagePart):
-        return [{"type": "input_image", "image_url": url, "detail": "auto"}]
+        image = with_meta({"type": "input_image", "image_url": url}, part, "openai")
+        return [{"detail": "auto", **image}]
     name = part.name or f"file.{part.media_type.rpartition('/')[2]}"
-    return [{"type": "input_file", "filename": name, "file_data": url}]
+    return [with_meta({"type": "input_file", "filename": name, "file_data": url}, part, "openai")]
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     return Usage(
-        input_tokens=usage.get("input_tokens") or 0,
-        output_tokens=usage.get("output_tokens") or 0,
-        cached_input_tokens=(usage.get("input_tokens_details") or {}).get("cached_tokens") or 0,
-        reasoning_tokens=(usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
+        input_tokens=tokens(usage, "input_tokens"),
+        output_tokens=tokens(usage, "output_tokens"),
+        cached_input_tokens=tokens(usage.get("input_tokens_details") or {}, "cached_tokens"),
+        reasoning_tokens=tokens(usage.get("output_tokens_details") or {}, "reasoning_tokens"),
     )
 
 

@@ -94,7 +94,7 @@ def refusal(body: Any, **caps: Any) -> tuple[str, str]:
         (request(capabilities={"video": []}), "capabilities.video"),
         (request(capabilities={"reasoning": "yes"}), "capabilities.reasoning"),
         (request(assistant([call(input_=float("nan"))])), "messages[0].content[0].input"),
-        (request(assistant([call(input_={"x": b"bytes"})])), "messages[0].content[0].input"),
+        (request(assistant([call(input_={"x": b"bytes"})])), "messages[0].content[0].input.x"),
         (
             request(assistant([{"type": "reasoning", "kind": "raw", "provider": "p"}])),
             "messages[0].content[0].kind",

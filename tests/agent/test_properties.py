@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fumehood.agent._arguments import parse_arguments
 from fumehood.agent._canonical import ValueNotJson, canonical, clean
 from fumehood.agent._effect import parse_request
 from fumehood.agent._errors import GuardError
 from fumehood.agent._fence import fence
 from fumehood.agent._guard import guard_request
 from fumehood.agent._parts import Message, Request
-from fumehood.agent._response import parse_arguments
 from fumehood.agent._taint import TAINT_KEY, propagate, taint_origins, tainted, without_taint
 from fumehood.agent.providers._sse import SseParser
 from fumehood.testing.vendors import VENDORS

@@ -183,13 +183,12 @@ def test_reasoning_and_opaque_blocks_go_to_their_own_provider_only(wire: str) ->
         parts.append(
             {"type": "reasoning", "kind": "redacted", "provider": provider, "signature": f"R-{provider}"}
         )
-        parts.append(
-            {
-                "type": "opaque",
-                "provider": provider,
-                "block": {"type": "web_search_call", "mark": f"O-{provider}"},
-            }
-        )
+        # The two wires of OpenAI share its name, and neither takes the other's blocks.
+        for block in (
+            {"type": "web_search_call", "mark": f"O-{provider}-item"},
+            {"type": "custom", "id": "c", "custom": {"mark": f"O-{provider}-chat"}},
+        ):
+            parts.append({"type": "opaque", "provider": provider, "block": block})
     sent = json.dumps(render(wire, request(user("x"), assistant([text("a"), *parts]), user("y"))))
     own = {"openai-chat": "openai", "openai-responses": "openai"}.get(wire, wire)
     found = {
@@ -198,3 +197,6 @@ def test_reasoning_and_opaque_blocks_go_to_their_own_provider_only(wire: str) ->
         if f"R-{name}" in sent or f"O-{name}" in sent
     }
     assert found == {own}
+    if wire.startswith("openai"):
+        other = {"openai-chat": "O-openai-item", "openai-responses": "O-openai-chat"}[wire]
+        assert other not in sent

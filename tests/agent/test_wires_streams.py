@@ -169,7 +169,7 @@ async def test_direct_callers_are_checked_too(wire: str) -> None:
 
 
 def test_mappings_themselves_refuse_marks_and_references() -> None:
-    from fumehood.agent.providers._wire import media_data, plain, wire_bytes
+    from fumehood.agent.providers._wire import Unwritable, media_data, plain, wire_bytes
 
     with pytest.raises(UntrustedContentError):
         plain(bad("x"))
@@ -179,7 +179,7 @@ def test_mappings_themselves_refuse_marks_and_references() -> None:
     for _ in range(100_000):
         deep = [deep]
     for value in ({"a": deep}, {"a": float("nan")}, {"a": object()}):
-        with pytest.raises(MessageStructureError):
+        with pytest.raises(Unwritable):
             wire_bytes(value)
     assert wire_bytes({"a": "\ud800é"}) == '{"a":"\ufffdé"}'.encode()
 

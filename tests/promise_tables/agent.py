@@ -122,3 +122,10 @@ PROMISES += [
         "issue 6",
     ),
 ]
+PROMISES += [
+    (
+        "agent:what-a-vendor-said-goes-back",
+        "What a vendor says with a part, such as citations, goes back to it with the part, and to no other.",
+        "R185, docs/providers.md",
+    ),
+]

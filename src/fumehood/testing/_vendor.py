@@ -15,7 +15,7 @@ Json = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Say:
     """One block of an answer. kind: which fields count: text; thinking (text, signature); redacted
-    (signature); call; other (block).
+    (signature); call; other (block). block: of a text or call, more fields of the vendor's own.
     """
 
     kind: Literal["text", "thinking", "redacted", "call", "other"]
@@ -26,6 +26,11 @@ class Say:
     input: object = None
     raw_input: str | None = None
     block: Mapping[str, Any] | None = None
+
+    @property
+    def more(self) -> Json:
+        """More fields of a text or call."""
+        return dict(self.block or {})
 
     @property
     def arguments(self) -> str:

@@ -46,20 +46,20 @@ class FakeAnthropic(FakeVendor):
     def _block(self, block: Json, role: str, where: str) -> None:
         match block["type"]:
             case "text":
-                only(block, where, "type text", "cache_control")
+                only(block, where, "type text", "cache_control citations")
                 words(block["text"], where)
             case "image":
-                only(block, where, "type source")
+                only(block, where, "type source", "cache_control")
                 only(block["source"], where, "type media_type data")
             case "document":
-                only(block, where, "type source", "title")
+                only(block, where, "type source", "title context citations cache_control")
                 only(block["source"], where, "type media_type data")
             case "tool_use" if role == "assistant":
-                only(block, where, "type id name input")
+                only(block, where, "type id name input", "cache_control caller toolset_name")
                 if not isinstance(block["input"], dict):
                     raise BadBody(f"{where}: input should be an object")
             case "tool_result" if role == "user":
-                only(block, where, "type tool_use_id content", "is_error")
+                only(block, where, "type tool_use_id content", "is_error cache_control")
                 for inner in block["content"] if isinstance(block["content"], list) else ():
                     if inner["type"] not in ("text", "image", "document"):
                         raise BadBody(f"{where}: {inner['type']} in a tool_result")
@@ -76,14 +76,15 @@ class FakeAnthropic(FakeVendor):
     def _made(self, block: Say) -> Json:
         match block.kind:
             case "text":
-                return {"type": "text", "text": block.text, "citations": None}
+                return {"type": "text", "text": block.text, "citations": None, **block.more}
             case "thinking":
                 return {"type": "thinking", "thinking": block.text, "signature": block.signature}
             case "redacted":
                 return {"type": "redacted_thinking", "data": block.signature}
             case "call":
                 value = json.loads(block.arguments) if block.raw_input is None else block.raw_input
-                return {"type": "tool_use", "id": block.id, "name": block.name, "input": value}
+                call = {"type": "tool_use", "id": block.id, "name": block.name, "input": value}
+                return {**call, **block.more}
             case "other":
                 return dict(block.block or {})
 
@@ -121,8 +122,10 @@ class FakeAnthropic(FakeVendor):
             deltas: list[Json] = []
             match block.kind:
                 case "text":
-                    made = made | {"text": ""}
-                    deltas = [{"type": "text_delta", "text": piece} for piece in halves(block.text)]
+                    cited = made.get("citations") or []
+                    made = made | {"text": ""} | ({"citations": []} if cited else {})
+                    deltas = [{"type": "citations_delta", "citation": one} for one in cited]
+                    deltas += [{"type": "text_delta", "text": piece} for piece in halves(block.text)]
                 case "thinking":
                     made = made | {"thinking": "", "signature": ""}
                     deltas = [{"type": "thinking_delta", "thinking": piece} for piece in halves(block.text)]

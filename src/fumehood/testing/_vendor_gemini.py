@@ -51,7 +51,7 @@ class FakeGemini(FakeVendor):
                         )
 
     def _part(self, part: Json, where: str) -> None:
-        fields = part.keys() - {"thought", "thoughtSignature"}
+        fields = part.keys() - {"thought", "thoughtSignature", "partMetadata"}
         if len(fields) != 1 or not fields <= {
             "text",
             "inlineData",
@@ -71,7 +71,7 @@ class FakeGemini(FakeVendor):
         mark = {} if block.signature is None else {"thoughtSignature": block.signature}
         match block.kind:
             case "text":
-                return {"text": block.text, **mark}
+                return {"text": block.text, **mark, **block.more}
             case "thinking":
                 return {"text": block.text, "thought": True, **mark}
             case "redacted":
@@ -80,7 +80,7 @@ class FakeGemini(FakeVendor):
                 if block.signature is not None:
                     self._signed[json.dumps(block.input, sort_keys=True)] = block.signature
                 call = {"name": block.name, "args": block.input} | ({"id": block.id} if block.id else {})
-                return {"functionCall": call, **mark}
+                return {"functionCall": call, **mark, **block.more}
             case "other":
                 return dict(block.block or {})
 
@@ -97,7 +97,7 @@ class FakeGemini(FakeVendor):
         whole = self.answer(blocks, stop)
         for part in whole["candidates"][0]["content"]["parts"]:
             pieces: Sequence[Json] = [part]
-            if "text" in part and "thoughtSignature" not in part:
+            if "text" in part and not {"thoughtSignature", "partMetadata"} & part.keys():
                 pieces = [part | {"text": piece} for piece in halves(part["text"])]
             for piece in pieces:
                 yield sse({"candidates": [{"index": 0, "content": {"role": "model", "parts": [piece]}}]})

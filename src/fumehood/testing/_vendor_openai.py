@@ -46,9 +46,9 @@ class FakeOpenAIChat(FakeVendor):
             case "system" | "developer":
                 only(message, where, "role content")
             case "assistant":
-                only(message, where, "role content", "tool_calls")
+                only(message, where, "role content", "tool_calls refusal")
                 for call in message.get("tool_calls") or ():
-                    only(call, where, "id type function")
+                    only(call, where, "id type function", "extra_content")
                     only(call["function"], where, "name arguments")
                     json.loads(call["function"]["arguments"])
             case "user":
@@ -71,6 +71,7 @@ class FakeOpenAIChat(FakeVendor):
                 "id": block.id,
                 "type": "function",
                 "function": {"name": block.name, "arguments": block.arguments},
+                **block.more,
             }
             for block in blocks
             if block.kind == "call"
@@ -133,6 +134,7 @@ class FakeOpenAIChat(FakeVendor):
                     "id": block.id,
                     "type": "function",
                     "function": {"name": block.name, "arguments": ""},
+                    **block.more,
                 }
                 yield chunk({"tool_calls": [head]})
                 for piece in halves(block.arguments):
@@ -161,11 +163,11 @@ class FakeOpenAIResponses(FakeVendor):
                 raise BadBody(f"{where}: item with id {item['id']!r} not found")
             match item["type"]:
                 case "message":
-                    only(item, where, "type role content")
+                    only(item, where, "type role content", "phase")
                     for part in item["content"] if isinstance(item["content"], list) else ():
-                        self._part(part, where)
+                        self._part(part, where, item["role"])
                 case "function_call":
-                    only(item, where, "type call_id name arguments")
+                    only(item, where, "type call_id name arguments", "namespace caller")
                     json.loads(item["arguments"])
                     declared.append(item["call_id"])
                 case "function_call_output":
@@ -184,8 +186,10 @@ class FakeOpenAIResponses(FakeVendor):
         if declared:
             raise BadBody(f"no tool output found for {declared}")
 
-    def _part(self, part: Json, where: str) -> None:
+    def _part(self, part: Json, where: str, role: str = "user") -> None:
         known = {"input_text": "text", "input_image": "image_url detail", "input_file": "filename file_data"}
+        if role == "assistant":
+            known = {"output_text": "text annotations", "refusal": "refusal"}
         if part["type"] not in known:
             raise BadBody(f"{where}: {part['type']}")
         only(part, where, f"type {known[part['type']]}")
@@ -194,7 +198,9 @@ class FakeOpenAIResponses(FakeVendor):
         match block.kind:
             case "text":
                 part = {"type": "output_text", "text": block.text, "annotations": []}
+                part |= {name: value for name, value in block.more.items() if name == "annotations"}
                 return {
+                    **{name: value for name, value in block.more.items() if name == "phase"},
                     "type": "message",
                     "id": f"msg_{index}",
                     "role": "assistant",
@@ -217,6 +223,7 @@ class FakeOpenAIResponses(FakeVendor):
                     "call_id": block.id,
                     "name": block.name,
                     "arguments": block.arguments,
+                    **block.more,
                 }
             case "other":
                 return dict(block.block or {})
