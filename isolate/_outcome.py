@@ -22,7 +22,8 @@ Outcome = Literal["ok", "tool_error", "limit", "sandbox_error"]
 class Seen:
     """What the host saw of one call.
 
-    `stopped`: the limit for which the host itself killed the tree, if it did.
+    `stopped`: the limit for which the host itself killed the tree, if it did. `full_grant`: what to do about
+    a granted folder that has no room left.
     """
 
     stopped: str | None = None
@@ -32,6 +33,7 @@ class Seen:
     counters: Counters = field(default_factory=Counters)
     tasks: int = 0
     tmp_full: bool = False
+    full_grant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +73,15 @@ def judge(seen: Seen, *, kind: str, cpu_s: float, processes: int) -> Verdict:
         program, why = _text(said.get("program"), "", 4096), _text(said.get("error"), "", 4096)
         text = f"the program {program!r} cannot be run inside the sandbox: {why}"
         return Verdict("sandbox_error", "start", text)
+    hint = {"hint": seen.full_grant} if seen.full_grant is not None else {}
     if said is not None:
-        return Verdict("tool_error", None, None, error=_error(said))
+        return Verdict("tool_error", None, None, error={**(_error(said) or {}), **hint})
     if kind == "command" and seen.exit is not None and seen.exit.code == 0:
         return Verdict("ok", None, None)
     if kind == "command" and seen.exit is not None and seen.exit.code > 0:
         text = f"the program ended with code {seen.exit.code}"
-        return Verdict(
-            "tool_error", None, text, error={"type": "ExitCode", "message": text, "code": seen.exit.code}
-        )
+        error = {"type": "ExitCode", "message": text, "code": seen.exit.code, **hint}
+        return Verdict("tool_error", None, text, error=error)
     return _crashed(seen.exit)
 
 
@@ -147,6 +149,6 @@ _LIMIT_TEXT = {
     "memory": "the call used more memory than it may",
     "processes": "the call wanted more processes or threads than it may have",
     "output": "the call sent more output than it may (result, stdout, stderr, events and log lines together)",
-    "tmp": "the call filled its private /tmp",
+    "tmp": "the call filled its private /tmp or /dev/shm",
     "events": "the call emitted more events than it may",
 }

@@ -23,6 +23,7 @@ from fumehood.isolate._child import Child
 from fumehood.isolate._collect import Collection
 from fumehood.isolate._line import Message, OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import Seen, Verdict, judge
+from fumehood.isolate._room import Room
 from fumehood.isolate._spec import CallFrame, ToolSpec
 from fumehood.isolate.child.frames import MAX_KIND
 
@@ -87,8 +88,8 @@ class Services(Protocol):
 class Ended:
     """A call that is over, with every figure taken by the host. Times in seconds, sizes in bytes.
 
-    violations: refused system calls by name, how often each. uncollected: (name, why) of files that were asked
-    for and not handed back.
+    violations: refused system calls by name, how often each. uncollected: (name, why) of files that were
+    asked for and not handed back.
     """
 
     verdict: Verdict
@@ -137,6 +138,7 @@ class Session:
     def __init__(self, child: Child, spec: ToolSpec, call: CallFrame, services: Services) -> None:
         self._child, self._spec, self._call, self._services = child, spec, call, services
         self._seen = Seen()
+        self._room = Room(child, spec)
         self._events: list[tuple[str, Any]] = []
         self._capture = Capture(child.stdout, child.stderr, self._room_for)
         self._figures: tuple[float, int] | None = None
@@ -149,8 +151,12 @@ class Session:
 
     async def run(self) -> Ended:
         """Run the call to its end, and collect what it left. Cancelling it kills the child."""
-        if not self._spec.collect:
-            return await self._run()
+        with contextlib.closing(self._room):
+            if not self._spec.collect:
+                return await self._run()
+            return await self._run_and_collect()
+
+    async def _run_and_collect(self) -> Ended:
         with contextlib.closing(Collection(self._child, self._spec)) as files:
             ended = await self._run()
             if ended.verdict.outcome != "ok":
@@ -220,9 +226,11 @@ class Session:
 
     def _look_before_the_end(self) -> None:
         said = self._seen.said
-        if (said is None or said["t"] == "error") and not self._child.gone:
-            self._seen.tasks = _watch.count_tasks(self._child.pid)
-            self._seen.tmp_full = _watch.tmp_is_full(self._child.pid)
+        if said is None or said["t"] == "error":
+            if not self._child.gone:
+                self._seen.tasks = _watch.count_tasks(self._child.pid)
+            self._seen.tmp_full = self._room.is_used_up(said)
+            self._seen.full_grant = self._room.full_grant(said)
 
     # -- messages --------------------------------------------------------------------------------------------
 

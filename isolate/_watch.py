@@ -1,5 +1,4 @@
-"""The host's own look at a running tree: memory and CPU time of all its processes, tasks, and whether /tmp is
-full.
+"""The host's own look at a running tree: memory and CPU time of all its processes, and tasks.
 
 Used where no control group counts (an ordinary user), and to name the limit behind a failure. Reads /proc
 from outside; nothing here trusts the child. The first look comes late and the next ones slowly, so a short
@@ -193,15 +192,6 @@ def tasks_of(uid: int) -> int:
         except OSError:
             continue
     return total
-
-
-def tmp_is_full(pid: int) -> bool:
-    """Whether the call's /tmp has no byte or no inode left."""
-    try:
-        state = os.statvfs(f"/proc/{pid}/root/tmp")
-    except OSError:
-        return False
-    return state.f_bavail == 0 or state.f_favail == 0
 
 
 def _children(pid: int) -> list[int]:

@@ -81,9 +81,9 @@ _TABLE: tuple[Reason, ...] = (
     Reason(
         "tmp",
         "limit",
-        "The call filled its private /tmp (tmp).",
+        "The call filled its private /tmp or /dev/shm (tmp).",
         "The tool ran out of scratch space; ask it to work on less data at once.",
-        "The private /tmp of the call reached `tmp`; writes then fail with ENOSPC.",
+        "The private /tmp of the call, or its /dev/shm, reached `tmp`; writes then fail with ENOSPC.",
     ),
     Reason(
         "events",
