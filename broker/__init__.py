@@ -9,7 +9,7 @@ from fumehood.broker._import import Imported, import_policy
 from fumehood.broker._inspect import can_inspect, trust_environment
 from fumehood.broker._proxy_door import proxy_environment
 from fumehood.broker._suggest import Suggestion, suggest, suggestions_toml
-from fumehood.broker._target import BadTarget, Target, parse_authority, parse_url
+from fumehood.broker._target import BadTarget, Target, parse_authority, parse_url, readable
 from fumehood.broker._transparent import NetSockets
 from fumehood.broker._types import (
     Answers,
@@ -57,6 +57,7 @@ __all__ = [
     "policy_batch",
     "policy_verdict",
     "proxy_environment",
+    "readable",
     "suggest",
     "suggestions_toml",
     "trust_environment",

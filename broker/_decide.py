@@ -32,6 +32,7 @@ from fumehood.broker._addresses import (
     judge_address,
     parse_address,
 )
+from fumehood.broker._target import readable
 from fumehood.broker._types import Answers, EgressDecision, EgressPolicy, EgressRequest, Match
 from fumehood.policies.names import Host
 from fumehood.policies.rules import EVERY_PORT, EgressRule
@@ -326,14 +327,15 @@ def _near_miss(rules: Iterable[EgressRule], request: EgressRequest) -> tuple[str
         return reason, near, f"{near.text!r} is for port {near.port}; the request is for {target.port}"
     if reason == "scheme":
         return reason, near, f"{near.text!r} is for {near.scheme}; the request is {target.scheme}"
+    path = readable(target.path, 100)
     if target.scheme == "tunnel":
         why = f"limits the {reason}, which TLS hides; use ctx.fetch, or add +inspect to the entry"
     elif reason == "method":
         why = f"does not list {request.method}"
     elif _TWO_READINGS.search(target.path):
-        why = f"limits the path, and {target.path!r} has an escape or dots that servers read in two ways"
+        why = f"limits the path, and {path!r} has an escape or dots that servers read in two ways"
     else:
-        why = f"does not cover the path {target.path!r}"
+        why = f"does not cover the path {path!r}"
     return reason, near, f"{near.text!r} {why}"
 
 

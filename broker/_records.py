@@ -9,6 +9,7 @@ counting denials counts policy only. Never recorded: the query of a URL, header 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -111,12 +112,19 @@ def loggable(text: str) -> str:
 
     user names and queries are left out.
     """
-    text = re.sub(r"(?<=//)[^/?#\s]*@", "…@", text[: 4 * _MAX_TEXT])
+    text = re.sub(r"(?<=//)[^/?#\s]*@", "…@", text)
     return re.sub(r"\?[^\s'\"]*", "?…", text)
 
 
 async def record_decision(
     rows: Rows,
+def cut_off(text: str) -> dict[str, object]:
+    """What a row says of a text that it does not hold whole: its length and its hash. {} for a short one."""
+    if len(text) <= _MAX_TEXT:
+        return {}
+    return {"length": len(text), "sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()}
+
+
     scope: CallScope,
     decision: EgressDecision,
     *,
@@ -139,6 +147,7 @@ async def record_decision(
         "path": target.path[:_MAX_TEXT] if target and target.scheme != "tunnel" else None,
         "rule": decision.rule_text,
         "where": decision.rule.where if decision.rule else None,
+        **(cut_off(target.path) if target else {}),
         "owner": decision.owner,
         "source": decision.source,
         "answers": [address.text for address in decision.answers],
@@ -153,6 +162,7 @@ async def record_decision(
         data["text"] = decision.text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode("utf-8")
     data.update(extra or {})
     if decision.outcome == "allow":
+        data |= cut_off(decision.text)
         kind = ALLOWED
     else:
         kind = CLOSED if decision.reason in NOT_A_REFUSAL else DENIED

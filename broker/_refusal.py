@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from fumehood.broker._head import MAX_HEAD
 from fumehood.broker._hello import ACCESS_DENIED, alert, looks_like_tls
+from fumehood.broker._target import readable
 from fumehood.broker._types import EgressRefused
 from fumehood.policies.reasons import reason as reason_of
 
@@ -72,7 +73,7 @@ def refusal_answer(refused: EgressRefused, *, status: int | None = None) -> Refu
             "host": decision.host,
             "port": decision.port,
             "hint": decision.hint or None,
-            "detail": decision.detail or None,
+            "detail": readable(decision.detail) or None,
             "event_id": refused.event_id,
         }
     ).encode()

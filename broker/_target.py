@@ -20,6 +20,8 @@ from fumehood.policies.rules import DEFAULT_PORTS
 
 MAX_URL = 16 * 1024  # longer than any server takes; bounds the work before anything is decided
 _SHAPE = re.compile(
+_REMEMBERED = 512  # characters of a URL whose target is remembered
+MAX_SHOWN = 300  # characters of a message that a request has a part in
     r"(https?)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE | re.ASCII | re.DOTALL
 )
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.ASCII | re.DOTALL)
@@ -35,6 +37,15 @@ Kind = Literal["https", "http", "tunnel"]
 
 
 class BadTarget(ValueError):
+def readable(text: str, most: int = MAX_SHOWN) -> str:
+    """`text` for a model or a person: a long one without its middle, so that what is wrong and the remedy,
+    which stand at the ends, are still read.
+    """
+    if len(text) <= most:
+        return text
+    return f"{text[: most * 2 // 3]}… ({len(text)} characters) …{text[-most // 4 :]}"
+
+
     """A text that names no target, or more than one.
 
     reason: `malformed`, `ambiguous-url` or `scheme`; str() says what is wrong.
@@ -43,7 +54,8 @@ class BadTarget(ValueError):
     def __init__(self, reason: str, what: str) -> None:
         super().__init__(what)
         self.reason = reason
-        self.what = what
+        self.what = readable(what)
+        super().__init__(self.what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +114,12 @@ def parse_url(text: str) -> Target:
         raise
     seen = _second_reading(text)
     ours = (target.scheme, target.host.in_url, target.port, target.path)
-    if seen != ours:
-        raise BadTarget("ambiguous-url", f"one parser reads {ours!r} and another {seen!r}")
+    if seen is None:
+        raise BadTarget("ambiguous-url", f"another parser reads no host where one reads {ours[1]!r}")
+    for part, mine, theirs in zip(("scheme", "host", "port", "path"), ours, seen, strict=True):
+        if mine != theirs:
+            mine, theirs = (readable(str(one), 100) for one in (mine, theirs))
+            raise BadTarget("ambiguous-url", f"one parser reads the {part} {mine!r} and another {theirs!r}")
     return target
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from fumehood.broker._addresses import Address
-from fumehood.broker._target import Target
+from fumehood.broker._target import Target, readable
 from fumehood.policies.errors import PolicyDenied
 from fumehood.policies.reasons import reason as reason_of
 from fumehood.policies.rules import EgressRule
@@ -167,7 +167,7 @@ class EgressRefused(PolicyDenied):
         assert decision.reason is not None
         words = reason_of(decision.reason)
         at = f"{decision.host}:{decision.port}" if decision.target else repr(decision.text[:200])
-        detail = f" ({decision.detail})" if decision.detail else ""
+        detail = f" ({readable(decision.detail)})" if decision.detail else ""
         super().__init__(
             f"egress to {at} refused: {decision.reason}. {words.model}{detail}",
             reason=decision.reason,

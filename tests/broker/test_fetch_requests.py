@@ -18,6 +18,7 @@ import pytest
 
 from fumehood.agent import EventLog
 from fumehood.broker import BrokerCall, EgressPolicy, EgressRefused, FetchRequest, Limits
+from fumehood.broker._refusal import http_refusal
 from fumehood.testing.dns import Misbehave, Said
 from fumehood.testing.http import Reply, Seen
 from tests.broker.world import PUBLIC, World
@@ -534,3 +535,36 @@ async def test_an_httpx_client_over_the_pinned_backend_dials_the_decided_host_on
                 await pool.request("GET", "https://evil.test/")
         call.finished(permit)
     assert len(server.seen) == 1 and world.journal.dialled == [(PUBLIC, 443)]
+
+
+LONG = "a" * 9000
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        (f"https://api.example.com/{LONG}", "path"),
+        (f"https://api.example.com/{LONG}%2f{LONG}", "malformed"),
+        (f"https://api.example.com/{LONG}?key=s3cret-{LONG}", "malformed"),
+        (f"https://{LONG}.example.com/", "malformed"),
+        (f"https://api.example.com:{LONG}/", "malformed"),
+        (f"https://api.example.com/{LONG}\\{LONG[:100]}", "ambiguous-url"),
+        (f"{LONG}", "malformed"),
+        (f"{LONG}://x/", "scheme"),
+    ],
+    ids=range(8),
+)
+async def test_a_long_url_is_cut_where_it_is_read_and_the_row_has_its_hash(
+    world: World, url: str, reason: str
+) -> None:
+    world.name({"*": [PUBLIC]})
+    async with world.call("https://api.example.com/v1/") as call:
+        with pytest.raises(EgressRefused) as caught:
+            await call.fetch(FetchRequest("GET", url))
+        again = EgressRefused(caught.value.decision, caught.value.event_id)
+    assert caught.value.reason == reason, caught.value
+    assert len(str(caught.value)) < 900 and len(http_refusal(again)) < 2500
+    data = world.journal.events[0]["data"]
+    shown = data["path"] if reason == "path" else data["text"]
+    assert len(shown) == 512 and data["length"] >= 9000 and len(data["sha256"]) == 64, data
+    assert len(json.dumps(data)) < 3000 and "s3cret" not in json.dumps(data)

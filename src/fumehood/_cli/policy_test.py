@@ -51,7 +51,7 @@ def test(
     {id, outcome, reason, rule, pinned} for each line of FILE and exits with 0. A line that cannot be read has
     the outcome "error" and says what is wrong; the others are judged, and the exit code is 2.
     """
-    from fumehood.broker import parse_resolve, policy_batch, policy_verdict
+    from fumehood.broker import parse_resolve, policy_batch, policy_verdict, readable
     from fumehood.policies.errors import ConfigError
     from fumehood.policies.reasons import reason as reason_of
 
@@ -81,7 +81,7 @@ def test(
         more = {"hint": found.hint or None, "detail": found.detail or None, "owner": found.owner or None}
         out.json({"request": request_, **found.as_dict(), **more})
     elif found.reason is None:
-        out.line(f"allow  {request_}", "green")
+        out.line(f"allow  {readable(request_)}", "green")
         if not settings.quiet:
             out.line(f"    rule: {found.rule or 'none (audit mode)'}")
             out.line(
@@ -90,7 +90,7 @@ def test(
                 else "    not resolved: give --resolve NAME=ANSWER to judge addresses"
             )
     else:
-        out.line(f"deny   {request_}", "red")
+        out.line(f"deny   {readable(request_)}", "red")
         out.line(f"    {found.reason}: {reason_of(found.reason).operator}")
         for label, text in (("rule", found.rule), ("detail", found.detail), ("hint", found.hint)):
             if text and not settings.quiet:
