@@ -19,7 +19,8 @@ from fumehood.broker._exchange import Headers, ResponseHead
 from fumehood.broker._forward import Forward, Stalled
 from fumehood.broker._h2_gate import INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, BadFrames
 from fumehood.broker._h2_head import Asked, Fields, read_request, read_trailers, write_fields
-from fumehood.broker._h2_link import MAX_STREAMS, Link, LinkBroken, LinkStalled, LinkStream
+from fumehood.broker._h2_link import MAX_STREAMS, Link
+from fumehood.broker._h2_stream import LinkBroken, LinkStalled, LinkStream
 from fumehood.broker._h2_upstream import MixedUpstream
 from fumehood.broker._head import BadHead, RequestHead
 from fumehood.broker._http_door import Place, message_target

@@ -27,7 +27,8 @@ from fumehood.broker._h2_head import (
     write_fields,
     write_request,
 )
-from fumehood.broker._h2_link import Link, LinkBroken, LinkStream
+from fumehood.broker._h2_link import Link
+from fumehood.broker._h2_stream import LinkBroken, LinkStream
 from fumehood.broker._head import BadHead
 from fumehood.broker._target import Target
 from fumehood.broker._upstream import PlainUpstream

@@ -189,6 +189,35 @@ PROMISES: list[tuple[str, ...]] = [
         "design D5",
     ),
     (
+        "broker:grpc-passes-inspection",
+        (
+            "Every kind of gRPC call passes +inspect with methods, paths and secrets enforced, and a refused "
+            "one has a status and the reason."
+        ),
+        "design D5",
+    ),
+    (
+        "broker:http2-floods-end",
+        (
+            "A flood of resets, empty frames or header blocks, from a child or a host, ends its connection; "
+            "an honest amount of each does not."
+        ),
+        "CVE-2019-9512 to 9518, CVE-2023-44487, CVE-2024-27316, CVE-2025-8671",
+    ),
+    (
+        "broker:http2-nothing-smuggled",
+        (
+            "No HTTP/2 head, body or trailer leaves as something that HTTP/1.1 or another reader could take "
+            "for more than one."
+        ),
+        "RFC 9113 section 8.2, RFC 9113 section 10.3",
+    ),
+    (
+        "broker:http2-no-coalescing",
+        "A connection serves the one origin it was decided for; another :authority is 421 with a row.",
+        "design D5, RFC 9110 section 15.5.20",
+    ),
+    (
         "broker:tunnels-bounded-and-fair",
         (
             "A thousand idle and two hundred busy tunnels share the broker fairly, within 100 MB, and "

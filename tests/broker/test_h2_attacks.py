@@ -1,0 +1,415 @@
+"""What a hostile child sends in HTTP/2, frame by frame; controls show that honest ones pass."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from fumehood.broker import _h2_link, _h2_stream
+from fumehood.testing.http import HttpServer, Reply, Seen
+from tests.broker.h2_peers import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GET,
+    HEADERS,
+    OPENING,
+    PING,
+    PRIORITY,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    H2Server,
+    H2Side,
+    RawChild,
+    frame,
+    h2_child,
+)
+from tests.broker.world import PUBLIC, World
+
+pytestmark = pytest.mark.anyio
+RULE = "https://api.example.com +inspect +ws"
+CALM, PROTOCOL, SIZE = 11, 1, 6  # GOAWAY codes
+POST = [(":method", "POST"), *GET[1:]]
+
+
+def host(world: World) -> HttpServer:
+    world.name({"*": [PUBLIC]}, ttl=60)
+    return world.serve(443, lambda seen: Reply(200, b"fine"), tls=True)
+
+
+async def fine(child: RawChild, stream: int) -> bool:
+    """The control: an honest request on the same connection."""
+    await child.send(child.head(stream))
+    return (await child.answer(stream)).get(":status") == "200"
+
+
+def cancel(stream: int) -> bytes:
+    return frame(RST_STREAM, 0, stream, struct.pack("!I", 8))
+
+
+@pytest.mark.promise("broker:http2-floods-end")
+async def test_streams_opened_and_reset_at_once_end_the_connection(world: World) -> None:
+    server = host(world)
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:  # control
+            for stream in range(1, 101, 2):
+                await child.send(child.head(stream), cancel(stream))
+            assert await fine(child, 101)
+        asked = len(server.seen)
+        async with h2_child(call) as child:
+            await child.send(*(child.head(stream) + cancel(stream) for stream in range(1, 2001, 2)))
+            assert await child.goaway() == CALM
+        assert len(server.seen) - asked <= 200
+        assert call.rows[-1]["reason"] == "malformed"
+        assert not call._live, "nothing of a reset stream goes on"
+
+
+@pytest.mark.promise("broker:http2-floods-end")
+async def test_a_child_that_makes_the_broker_reset_streams_is_counted_too(world: World) -> None:
+    host(world)
+    overflow = struct.pack("!I", 0x7FFFFFFF)
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            for stream in range(1, 1001, 2):
+                update = frame(WINDOW_UPDATE, 0, stream, overflow)
+                await child.send(child.head(stream, POST, end=False), update)
+            assert await child.goaway() == CALM
+        async with h2_child(call) as child:  # control
+            await child.send(child.head(1, POST, end=False), frame(WINDOW_UPDATE, 0, 1, overflow))
+            assert (await child.answer(1))["reset"] == "3"
+            assert await fine(child, 3)
+
+
+NOTHING = {
+    "ping": frame(PING, 0, 0, bytes(8)),
+    "ping answers": frame(PING, 1, 0, bytes(8)),
+    "settings": frame(SETTINGS),
+    "settings answers": frame(SETTINGS, 1),
+    "windows": frame(WINDOW_UPDATE, 0, 0, b"\0\0\0\1"),
+    "priority": frame(PRIORITY, 0, 5, b"\0\0\0\3\x10"),
+    "unknown": frame(0xBB, 0, 0, b"grease"),
+    "going away": frame(7, 0, 0, bytes(8)),
+    "empty data": frame(DATA, 0, 1),
+}
+
+
+@pytest.mark.promise("broker:http2-floods-end")
+@pytest.mark.parametrize("kind", NOTHING)
+async def test_frames_that_carry_nothing_are_taken_by_the_hundred_and_not_by_the_thousand(
+    world: World, kind: str
+) -> None:
+    host(world)
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            await child.send(child.head(1, POST, end=False))
+            await child.send(NOTHING[kind] * 300)
+            await child.send(frame(DATA, END_STREAM, 1, b"x"))
+            assert (await child.answer(1))[":status"] == "200"  # control
+        async with h2_child(call) as child:
+            await child.send(child.head(1, POST, end=False))
+            for _ in range(20):
+                await child.send(NOTHING[kind] * 200)
+            assert await child.goaway() == CALM
+        assert call.rows[-1]["reason"] == "malformed"
+
+
+@pytest.mark.promise("broker:http2-floods-end")
+async def test_a_header_block_has_a_cap_in_bytes_in_frames_and_in_what_it_unfolds_to(world: World) -> None:
+    server = host(world)
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:  # control: a head in four frames
+            block = child.encoder.encode([*GET, ("x-long", "y" * 30_000)])
+            parts = [block[at : at + 8000] for at in range(0, len(block), 8000)]
+            more = [frame(CONTINUATION, 0, 1, part) for part in parts[1:-1]]
+            last = frame(CONTINUATION, END_HEADERS, 1, parts[-1])
+            await child.send(frame(HEADERS, END_STREAM, 1, parts[0]), *more, last)
+            assert (await child.answer(1))[":status"] == "200"
+        asked = len(server.seen)
+        floods = {
+            "bytes": [frame(CONTINUATION, 0, 1, bytes(16384))] * 200,
+            "frames": [frame(CONTINUATION, 0, 1, b"")] * 2000,
+        }
+        for pieces in floods.values():
+            async with h2_child(call) as child:
+                await child.send(frame(HEADERS, END_STREAM, 1, child.encoder.encode(GET)), *pieces)
+                assert await child.goaway() == CALM
+        async with h2_child(call) as child:  # control: what is in the table is named twice
+            head = child.head(1, [*GET, ("x-bomb", "z" * 3000)])
+            named = child.encoder.encode([("x-bomb", "z" * 3000)])
+            assert len(named) == 1
+            await child.send(head, frame(HEADERS, 5, 3, child.encoder.encode(GET) + named * 2))
+            assert (await child.answer(3))[":status"] == "200"
+            await child.send(frame(HEADERS, 5, 5, child.encoder.encode(GET) + named * 9000))
+            assert await child.goaway() == CALM
+        assert len(server.seen) == asked + 2
+
+
+async def test_more_streams_than_were_announced_end_the_connection(world: World) -> None:
+    host(world)
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            for stream in range(1, 200, 2):
+                await child.send(child.head(stream, POST, end=False))
+            await child.send(frame(DATA, END_STREAM, 199, b"x"))
+            assert (await child.answer(199))[":status"] == "200"  # control: a hundred are fine
+            for stream in (201, 203):
+                await child.send(child.head(stream, POST, end=False))
+            assert await child.goaway() == PROTOCOL
+
+
+async def test_streams_whose_work_goes_on_after_their_reset_still_count(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fumehood.broker import _h2_door
+
+    monkeypatch.setattr(_h2_door, "MAX_STREAMS", 3)
+    host(world)
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            await child.send(*(child.head(stream, POST, end=False) for stream in (1, 3, 5, 7)))
+            assert (await child.answer(7))["reset"] == "7"  # REFUSED_STREAM
+            await child.send(frame(DATA, END_STREAM, 1, b"x"))
+            assert (await child.answer(1))[":status"] == "200"
+            assert await fine(child, 9)  # control
+
+
+MALFORMED: dict[str, list[tuple[str, str]]] = {
+    "connection": [*GET, ("connection", "x-a")],
+    "keep-alive": [*GET, ("keep-alive", "1")],
+    "proxy-connection": [*GET, ("proxy-connection", "close")],
+    "transfer-encoding": [*POST, ("transfer-encoding", "chunked")],
+    "upgrade": [*GET, ("upgrade", "websocket")],
+    "te": [*GET, ("te", "gzip")],
+    "upper case": [*GET, ("X-Upper", "a")],
+    "LF in a value": [*GET, ("x-a", "b\nhost: evil.example")],
+    "CRLF in a value": [*GET, ("x-a", "b\r\ntransfer-encoding: chunked")],
+    "NUL in a value": [*GET, ("x-a", "b\0c")],
+    "blank before a value": [*GET, ("x-a", " b")],
+    "blank after a value": [*GET, ("x-a", "b\t")],
+    "CRLF in a name": [*GET, ("x-a: b\r\nx-c", "d")],
+    "colon in a name": [*GET, ("x-a:b", "c")],
+    "blank in a name": [*GET, ("x a", "c")],
+    "empty name": [*GET, ("", "c")],
+    "CRLF in :path": [*GET[:3], (":path", "/ HTTP/1.1\r\nhost: evil.example\r\n\r\n")],
+    "blank in :path": [*GET[:3], (":path", "/ HTTP/1.1")],
+    "no slash in :path": [*GET[:3], (":path", "v1")],
+    "a whole URL in :path": [*GET[:3], (":path", "https://evil.example/")],
+    "empty :path": [*GET[:3], (":path", "")],
+    "* of GET": [*GET[:3], (":path", "*")],
+    "no :path": GET[:3],
+    "no :scheme": [GET[0], *GET[2:]],
+    "no :method": GET[1:],
+    ":method with a blank": [(":method", "GET /x"), *GET[1:]],
+    ":method in lower case": [(":method", "get"), *GET[1:]],
+    "two :path": [*GET, (":path", "/v2")],
+    "two :authority": [*GET, (":authority", "evil.example")],
+    "a late pseudo-header": [*GET[:3], ("x-a", "b"), GET[3]],
+    "an unknown pseudo-header": [*GET, (":protocol-x", "b")],
+    ":status": [*GET, (":status", "200")],
+    ":protocol without CONNECT": [*GET, (":protocol", "websocket")],
+    "Host elsewhere": [*GET, ("host", "evil.example")],
+    "two Hosts": [*GET, ("host", "api.example.com"), ("host", "api.example.com")],
+    "no authority at all": [*GET[:2], GET[3]],
+    "two lengths": [*POST, ("content-length", "1"), ("content-length", "1")],
+    "a list of lengths": [*POST, ("content-length", "1, 1")],
+    "a signed length": [*POST, ("content-length", "+1")],
+    "a length and no body": [*POST, ("content-length", "5")],
+    "too many fields": [*GET, *((f"x-{number}", "y") for number in range(101))],
+}
+
+
+@pytest.mark.promise("broker:http2-nothing-smuggled")
+@pytest.mark.parametrize("what", MALFORMED)
+async def test_a_head_that_could_be_read_twice_goes_nowhere(world: World, what: str) -> None:
+    server = host(world)
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            ends = what not in ("two lengths", "a list of lengths", "a signed length", "transfer-encoding")
+            assert await fine(child, 1)  # control
+            await child.send(child.head(3, MALFORMED[what], end=ends))
+            answer = await child.answer(3)
+        status = "431" if what == "too many fields" else "400"
+        assert answer.get(":status") == status or answer["reset"] == "the connection ended", answer
+        assert [row["reason"] for row in call.rows] == [None, "malformed"]
+    assert len(server.seen) == 1
+
+
+ORIGINS = {
+    "another authority": [*GET[:2], (":authority", "other.example.com"), GET[3]],
+    "another port": [*GET[:2], (":authority", "api.example.com:8443"), GET[3]],
+    "with a user": [*GET[:2], (":authority", "x@api.example.com"), GET[3]],
+    "a Host in its place": [*GET[:2], GET[3], ("host", "other.example.com")],
+    "another scheme": [GET[0], (":scheme", "http"), *GET[2:]],
+}
+
+
+@pytest.mark.promise("broker:http2-no-coalescing")
+@pytest.mark.parametrize("what", ORIGINS)
+async def test_a_request_for_another_origin_is_421_with_a_row_and_nobody_is_asked(
+    world: World, what: str
+) -> None:
+    server = host(world)
+    async with world.call(RULE, "https://other.example.com +inspect") as call:
+        async with h2_child(call) as child:
+            await child.send(child.head(1, ORIGINS[what]))
+            answer = await child.answer(1)
+            assert (answer[":status"], answer["x-proxy-error"]) == ("421", "EGRESS_DENIED server-name")
+            for stream, authority in ((3, "api.example.com"), (5, "api.example.com:443")):  # control
+                await child.send(child.head(stream, [*GET[:2], (":authority", authority), GET[3]]))
+                assert (await child.answer(stream))[":status"] == "200"
+        assert [row["reason"] for row in call.rows] == ["server-name", None, None]
+    assert {seen.header("host") for seen in server.seen} == {"api.example.com"}
+
+
+async def test_connect_in_both_forms_is_refused_with_a_reason(world: World) -> None:
+    host(world)
+    plain = [(":method", "CONNECT"), (":authority", "other.example.com:443")]
+    extended = [(":method", "CONNECT"), (":protocol", "websocket"), *GET[1:]]
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            for stream, fields in ((1, plain), (3, extended)):
+                await child.send(child.head(stream, fields, end=False))
+                answer = await child.answer(stream)
+                assert (answer[":status"], answer["x-proxy-error"]) == ("403", "EGRESS_DENIED scheme")
+            assert await fine(child, 5)  # control
+        assert [row["reason"] for row in call.rows] == ["scheme", "scheme", None]
+
+
+@pytest.mark.promise("broker:http2-nothing-smuggled")
+async def test_a_body_keeps_to_its_length_and_trailers_to_what_may_trail(world: World) -> None:
+    bodies: list[bytes] = []
+
+    def answer(seen: Seen) -> Reply:
+        if len(seen.body) == int(seen.header("content-length") or len(seen.body)):  # no server takes a part
+            bodies.append(seen.body)
+        return Reply(200)
+
+    world.name({"*": [PUBLIC]}, ttl=60)
+    world.serve(443, answer, tls=True)
+    five = [*POST, ("content-length", "5")]
+
+    async def send(call: object, fields: list[tuple[str, str]], *pieces: bytes, last: object = None) -> str:
+        async with h2_child(call) as child:  # type: ignore[arg-type]
+            head = child.head(1, fields, end=False)
+            sent = [frame(DATA, 0, 1, piece) for piece in pieces]
+            end = child.head(1, last) if last else frame(DATA, END_STREAM, 1)  # type: ignore[arg-type]
+            await child.send(head, *sent, end)
+            return (await child.answer(1)).get(":status", "reset")
+
+    async with world.call(RULE) as call:
+        assert await send(call, five, b"abc", b"de") == "200"  # control
+        assert await send(call, POST, b"abc", last=[("x-sum", "1")]) == "200"  # control
+        for pieces, last in (
+            ((b"abc", b"def"), None),
+            ((b"abc",), None),
+            ((b"abc",), [("x-sum", "1")]),
+            ((b"abc", b"def"), [("x-sum", "1")]),
+        ):
+            assert await send(call, five, *pieces, last=last) in ("400", "reset")
+        for trailer in (
+            ("content-length", "3"),
+            ("transfer-encoding", "chunked"),
+            ("host", "evil.example"),
+            ("authorization", "Bearer x"),
+            (":path", "/v2"),
+            ("x-a", "b\r\nc: d"),
+        ):
+            assert await send(call, POST, b"abc", last=[trailer]) in ("400", "reset"), trailer
+    assert bodies == [b"abcde", b"abc"]
+
+
+async def test_a_window_that_stays_shut_ends_the_stream_and_what_serves_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_h2_stream, "STALL", 0.2)
+    host(world)
+    shut = OPENING + frame(SETTINGS, 0, 0, struct.pack("!HI", 4, 0))
+    async with world.call(RULE) as call:
+        async with h2_child(call, opening=shut) as child:
+            await child.send(child.head(1))
+            assert (await child.answer(1))["reset"] == "2"
+            await child.send(child.head(3), frame(WINDOW_UPDATE, 0, 3, struct.pack("!I", 10)))
+            assert (await child.answer(3))[":status"] == "200" and child.bodies[3] == b"fine"  # control
+        assert [row["reason"] for row in call.rows] == ["budget-time", None]
+        assert not call._live
+
+
+async def test_a_frame_that_never_ends_and_a_child_that_never_reads_hold_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_h2_link, "FRAME_TIMEOUT", 0.2)
+    server = host(world)
+    async with world.call(RULE) as call:
+        for piece in (
+            frame(HEADERS, END_STREAM, 1, b"\x82"),  # a block without its end
+            frame(HEADERS, 5, 1, bytes(100))[:50],
+            OPENING[:10],
+        ):
+            async with h2_child(call, opening=OPENING if piece != OPENING[:10] else b"") as child:
+                await child.send(piece)
+                assert await child.goaway() == CALM
+    assert server.seen == []
+
+
+BROKEN = {
+    "no preface": (b"GET / HTTP/1.1\r\n\r\n", PROTOCOL),
+    "no SETTINGS": (OPENING[:24] + frame(PING, 0, 0, bytes(8)), PROTOCOL),
+    "an answer to SETTINGS first": (OPENING[:24] + frame(SETTINGS, 1), PROTOCOL),
+    "a frame too large": (OPENING + frame(DATA, 0, 1, bytes(16385)), SIZE),
+    "a CONTINUATION of nothing": (OPENING + frame(CONTINUATION, 4, 1), PROTOCOL),
+    "a push": (OPENING + frame(5, 4, 1, bytes(8)), PROTOCOL),
+    "an even stream": (OPENING + frame(HEADERS, 5, 2, b"\x82\x84\x87\x41\1a"), PROTOCOL),
+    "data on no stream": (OPENING + frame(DATA, 0, 0, b"x"), PROTOCOL),
+    "data on an idle stream": (OPENING + frame(DATA, 0, 9, b"x"), PROTOCOL),
+    "bad HPACK": (OPENING + frame(HEADERS, 5, 1, b"\xff\xff\xff\xff\xff\xff"), PROTOCOL),
+    "settings out of range": (OPENING + frame(SETTINGS, 0, 0, struct.pack("!HI", 5, 1)), PROTOCOL),
+    "a window out of range": (OPENING + frame(WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff"), 3),
+    "a window of nothing": (OPENING + frame(WINDOW_UPDATE, 0, 0, bytes(4)), PROTOCOL),
+    "too many settings": (OPENING + frame(SETTINGS, 0, 0, bytes(6) * 100), CALM),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+async def test_broken_framing_is_told_its_code_and_has_one_row(world: World, what: str) -> None:
+    server = host(world)
+    opening, code = BROKEN[what]
+    async with world.call(RULE) as call:
+        async with h2_child(call, opening=opening) as child:
+            told = await child.goaway()
+        assert told == code
+        assert [row["reason"] for row in call.rows] == ["malformed"]
+    assert server.seen == []
+
+
+async def test_malformed_requests_have_rows_by_the_hundred_and_no_more(world: World) -> None:
+    host(world)
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            for stream in range(1, 1001, 2):
+                await child.send(child.head(stream, MALFORMED["connection"]))
+                if "reset" in await child.answer(stream):
+                    break
+            assert child.ended
+        assert len(call.rows) == 100
+
+
+async def test_a_small_frame_costs_what_it_weighs(world: World) -> None:
+    """A body in frames of one byte, unread by the host: what is held stays near what was sent."""
+
+    def answer(seen: Seen, side: H2Side, stream: int) -> Reply:
+        return Reply(200, str(len(seen.body)).encode())
+
+    server = world.stack.enter_context(H2Server(world, answer))
+    world.ports[443] = server  # type: ignore[assignment]
+    world.name({"*": [PUBLIC]}, ttl=60)
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            await child.send(child.head(1, POST, end=False))
+            for _ in range(40):
+                await child.send(frame(DATA, 0, 1, b"x") * 500)
+            await child.send(frame(DATA, END_STREAM, 1))
+            assert (await child.answer(1))[":status"] == "200"
+            assert child.bodies[1] == b"20000"
