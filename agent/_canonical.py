@@ -44,7 +44,13 @@ def canonical(value: object) -> str:
 
     Raises: ValueError for a float that is not finite; TypeError for what JSON has no form for.
     """
-    return json.dumps(value, ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return _ENCODE(value)
+
+
+# json.dumps makes a new encoder for every call with arguments of its own.
+_ENCODE: Final = json.JSONEncoder(
+    ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
 
 
 def clean_text(text: str) -> str:
@@ -66,6 +72,30 @@ def clean_text(text: str) -> str:
 
 _SPARES: Final = "".join(map(chr, range(0xFDD0, 0xFDF0)))
 """Code points that Unicode keeps free of letters for ever."""
+
+
+def is_clean(value: object) -> bool:
+    """Whether `clean` would return an equal value: true of the flat objects that most rows are, and found out
+    at a tenth of the price of a copy. False says nothing.
+    """
+    if type(value) is not dict:
+        return False
+    for key, item in value.items():
+        if type(key) is not str or not key.isascii():
+            return False
+        kind = type(item)
+        if kind is str:
+            if not item.isascii():
+                return False
+        elif kind is int:
+            if not -(2**63) <= item < 2**63:
+                return False
+        elif kind is list:
+            if not all(type(one) is str and one.isascii() for one in item):
+                return False
+        elif kind is not bool and item is not None:
+            return False
+    return True
 
 
 def clean(value: object, *, name: str = "data") -> object:

@@ -59,8 +59,14 @@ _logs: weakref.WeakSet[EventLog] = weakref.WeakSet()
 
 @dataclass(slots=True)
 class _Job:
+    """Rows and who waits for them: an asyncio future with its loop, or a thread's future."""
+
     rows: list[ReadyRow]
-    done: Callable[[list[str] | None, BaseException | None], None]
+    waiter: asyncio.Future[list[str]] | Future[list[str]]
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+_Settled = list[tuple[_Job, list[str] | None, BaseException | None]]
 
 
 class EventLog:
@@ -132,22 +138,7 @@ class EventLog:
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[list[str]] = loop.create_future()
-
-        def settle(ids: list[str] | None, error: BaseException | None) -> None:
-            if waiter.cancelled():
-                return
-            if error is not None:
-                waiter.set_exception(error)
-            else:
-                waiter.set_result(ids or [])
-
-        def done(ids: list[str] | None, error: BaseException | None) -> None:
-            try:
-                loop.call_soon_threadsafe(settle, ids, error)
-            except RuntimeError:
-                pass  # the loop was closed while the row was being written; nobody is left to tell
-
-        self._submit(_Job([ready(event) for event in events], done))
+        self._submit(_Job([ready(event) for event in events], waiter, loop))
         return await waiter
 
     def record_sync(
@@ -165,14 +156,7 @@ class EventLog:
     def record_many_sync(self, events: Sequence[NewEvent]) -> list[str]:
         """`record_many` for code without an event loop."""
         waiter: Future[list[str]] = Future()
-
-        def done(ids: list[str] | None, error: BaseException | None) -> None:
-            if error is not None:
-                waiter.set_exception(error)
-            else:
-                waiter.set_result(ids or [])
-
-        self._submit(_Job([ready(event) for event in events], done))
+        self._submit(_Job([ready(event) for event in events], waiter))
         return waiter.result()
 
     def _submit(self, job: _Job) -> None:
@@ -214,13 +198,14 @@ class EventLog:
                 for job in batch:
                     self._commit_batch(connection, [job])
                 return
-            for job in batch:
-                job.done(None, error)
+            _tell([(job, None, error) for job in batch])
             return
         at = 0
+        settled: _Settled = []
         for job in batch:
-            job.done(ids[at : at + len(job.rows)], None)
+            settled.append((job, ids[at : at + len(job.rows)], None))
             at += len(job.rows)
+        _tell(settled)
         for wake in list(self._tails):
             wake()
 
@@ -347,6 +332,31 @@ class EventLog:
             version=SCHEMA_VERSION,
             read_only=read_only,
         )
+
+
+def _tell(settled: _Settled) -> None:
+    """Hand results to their waiters; a loop is woken once, however many of its rows were in the batch."""
+    by_loop: dict[asyncio.AbstractEventLoop, _Settled] = {}
+    for job, ids, error in settled:
+        if job.loop is not None:
+            by_loop.setdefault(job.loop, []).append((job, ids, error))
+        else:
+            _settle([(job, ids, error)])
+    for loop, some in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_settle, some)
+        except RuntimeError:
+            pass  # the loop was closed while the row was being written; nobody is left to tell
+
+
+def _settle(settled: _Settled) -> None:
+    for job, ids, error in settled:
+        if job.waiter.cancelled():
+            continue
+        if error is not None:
+            job.waiter.set_exception(error)
+        else:
+            job.waiter.set_result(ids or [])
 
 
 def _after_fork() -> None:

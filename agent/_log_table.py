@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from fumehood.agent._canonical import ValueNotJson, canonical, clean, clean_text
+from fumehood.agent._canonical import ValueNotJson, canonical, clean, clean_text, is_clean
 from fumehood.agent._events import GENESIS, NewEvent, row_hash, row_text
 
 APPLICATION_ID: Final = 0x46484C47  # "FHLG"
@@ -71,7 +71,7 @@ def ready(event: NewEvent) -> ReadyRow:
     """An event as the writer takes it: checked, its data as canonical text. Raises: ValueNotJson."""
     if not _KIND.fullmatch(event.kind):
         raise ValueNotJson("kind", f"{event.kind!r} is not an event kind such as CALL_STARTED")
-    text = canonical(clean(event.data))
+    text = canonical(event.data if is_clean(event.data) else clean(event.data))
     if len(text) > MAX_DATA_BYTES:
         raise ValueNotJson(
             "data",

@@ -4,7 +4,8 @@ from fumehood.broker._broker import Broker, Limits
 from fumehood.broker._call import BrokerCall
 from fumehood.broker._decide import decide, match
 from fumehood.broker._dial import PinnedBackend
-from fumehood.broker._fetch import FetchReply, FetchRequest, FetchStream
+from fumehood.broker._fetch import FetchReply, FetchStream
+from fumehood.broker._fetch_request import FetchRequest
 from fumehood.broker._import import Imported, import_policy
 from fumehood.broker._inspect import can_inspect, trust_environment
 from fumehood.broker._proxy_door import proxy_environment

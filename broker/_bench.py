@@ -29,7 +29,7 @@ from typing import Any
 from fumehood.broker._addresses import parse_address
 from fumehood.broker._bench_load import Generator, pin
 from fumehood.broker._broker import Broker
-from fumehood.broker._fetch import FetchRequest
+from fumehood.broker._fetch_request import FetchRequest
 from fumehood.broker._transparent import NetSockets
 from fumehood.broker._types import Answers, CallScope, EgressPolicy
 from fumehood.policies.names import Host

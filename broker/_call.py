@@ -37,7 +37,8 @@ from fumehood.policies.rules import EgressRule
 if TYPE_CHECKING:
     from fumehood.broker._broker import Broker
     from fumehood.broker._exchange import Exchange
-    from fumehood.broker._fetch import FetchReply, FetchRequest, FetchStream
+    from fumehood.broker._fetch import FetchReply, FetchStream
+    from fumehood.broker._fetch_request import FetchRequest
     from fumehood.broker._transparent import NetSockets, TransparentDoor
 
 MAX_ROWS = 1000  # rows kept for the result; the log has them all
@@ -281,15 +282,26 @@ class BrokerCall:
         for door in self._doors:
             await door.settle()
 
-    @contextmanager
-    def watch(self, permit: Permit, end: Callable[[str, str], None]) -> Iterator[None]:
-        """While inside, a policy change that refuses this permit calls `end(reason, detail)`."""
+    def begin_watch(self, permit: Permit, end: Callable[[str, str], None]) -> object:
+        """Until `end_watch` of what is returned, a policy change that refuses this permit, or the call's end,
+        calls `end(reason, detail)`.
+        """
         key = object()
         self._live[key] = (permit, end)
+        return key
+
+    def end_watch(self, key: object) -> None:
+        """The permit is not in use any more."""
+        del self._live[key]
+
+    @contextmanager
+    def watch(self, permit: Permit, end: Callable[[str, str], None]) -> Iterator[None]:
+        """`begin_watch` and `end_watch` around a block."""
+        key = self.begin_watch(permit, end)
         try:
             yield
         finally:
-            del self._live[key]
+            self.end_watch(key)
 
     def update_policy(self, policy: EgressPolicy) -> int:
         """Judge by `policy` from now on, and end what it refuses with `policy-changed`;

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,71 +20,22 @@ from typing import Any
 import httpcore
 
 from fumehood.broker._call import BrokerCall, Permit
-from fumehood.broker._decode import BadCoding, Decoder, codings, decoder_for
+from fumehood.broker._decode import BadCoding, Decoder, decoder_for
 from fumehood.broker._dial import PinnedBackend
 from fumehood.broker._exchange import Exchange, Headers, ResponseHead, UpstreamFailed
+from fumehood.broker._fetch_request import FetchRequest, check_request, next_request, outgoing
 from fumehood.broker._secrets import Scrubber, with_secret
 from fumehood.broker._target import BadTarget, Target, parse_url, resolve_location
 from fumehood.broker._types import EgressRequest
 from fumehood.policies.errors import HostError
 
-MAX_HEADERS = 100  # header lines a tool may send
-MAX_HEADER_BYTES = 32 * 1024  # and their bytes in all
 MAX_DRAIN = 16 * 1024  # bytes of a redirect's body that are read to keep its connection
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}", re.ASCII)
-_METHOD = re.compile(r"[A-Z][A-Z-]{0,19}", re.ASCII)
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# RFC 9110 section 7.6.1 and what belongs to proxies and framing: the broker writes these itself.
-BROKER_HEADERS = frozenset(
-    {
-        "host",
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "proxy-authorization",
-        "proxy-authenticate",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "expect",
-        "http2-settings",
-    }
-)
-# What may follow a redirect to another origin: nothing that could be a credential.
-_FOLLOWS = frozenset(
-    {
-        "accept",
-        "accept-charset",
-        "accept-encoding",
-        "accept-language",
-        "range",
-        "user-agent",
-        "content-type",
-        "content-language",
-        "content-encoding",
-    }
-)
+_NO_ANSWER = "the host did not answer in time"
 _REPLAYABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})  # RFC 9110 section 9.2.2: idempotent
 _DROPPED_FROM_REPLY = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "proxy-authenticate", "upgrade", "trailer"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
-    """What a tool asks for.
-
-    timeout_s: seconds for the whole fetch, at most what rule and host allow. follow: follow redirects.
-    """
-
-    method: str
-    url: str
-    headers: Headers = ()
-    body: bytes = b""
-    timeout_s: float | None = None
-    follow: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,57 +77,76 @@ class FetchStream:
 
 async def fetch(call: BrokerCall, request: FetchRequest) -> FetchReply:
     """The whole exchange with the body in memory. Raises: EgressRefused."""
-    async with open_stream(call, request) as reply:
-        body = b"".join([piece async for piece in reply])
-        return FetchReply(reply.status, reply.headers, body, reply.url)
+    target = await _target(call, request)
+    async with call.slots:
+        hop, head = await _last_hop(call, request, target)
+        try:
+            body = await hop.whole(head)
+            return FetchReply(head.status, hop.reply_headers(head), body, hop.target.url)
+        finally:
+            await hop.end()
 
 
 @asynccontextmanager
 async def open_stream(call: BrokerCall, request: FetchRequest) -> AsyncIterator[FetchStream]:
     """Follow the request to its last hop and hand out that answer. Raises: EgressRefused."""
-    method, headers, body = request.method, request.headers, request.body
+    target = await _target(call, request)
+    async with call.slots:
+        hop, head = await _last_hop(call, request, target)
+        try:
+            yield FetchStream(hop, head, hop.target.url)
+        finally:
+            await hop.end()
+
+
+async def _target(call: BrokerCall, request: FetchRequest) -> Target:
     try:
-        _check_request(request, call.broker.limits.max_request)
-        target = parse_url(request.url)
+        check_request(request, call.broker.limits.max_request)
+        return parse_url(request.url)
     except BadTarget as bad:
         raise await call.refuse_text(request.url, bad, "fetch") from bad
+
+
+async def _last_hop(call: BrokerCall, request: FetchRequest, target: Target) -> tuple[_Hop, ResponseHead]:
+    """The hop whose answer is no redirect to follow, which the caller ends, and that answer's head."""
+    method, headers, body = request.method, request.headers, request.body
     started = time.monotonic()
     deadline: float | None = None
-    extra: dict[str, object] = {}
-    async with call.slots:
-        for count in range(call.broker.limits.redirects + 1):
-            permit = await call.authorize(EgressRequest(target, method, "fetch"), extra=extra)
-            if deadline is None:
-                deadline = started + min(
-                    request.timeout_s or 1e9, _timeout(permit, call.broker.limits.timeout)
-                )
-            hop = _Hop(call, permit, target, min(deadline, permit.started + _timeout(permit, 1e9)))
-            try:
-                head = await hop.ask(method, headers, body)
-                location = head.get("location") if head.status in _REDIRECTS and request.follow else None
-                if location is None:
-                    yield FetchStream(hop, head, target.url)
-                    return
-                if hop.shows_secret(location):  # it would stand in the log, and in the answer's URL
-                    raise await hop.refuse("redirect", "the redirect repeats the secret of the entry")
-                await hop.drain(head)
-            finally:
+    extra: dict[str, object] | None = None
+    for count in range(call.broker.limits.redirects + 1):
+        permit = await call.authorize(EgressRequest(target, method, "fetch"), extra=extra)
+        if deadline is None:
+            deadline = started + min(request.timeout_s or 1e9, _timeout(permit, call.broker.limits.timeout))
+        hop = _Hop(call, permit, target, min(deadline, permit.started + _timeout(permit, 1e9)))
+        handed_out = False
+        try:
+            head = await hop.ask(method, headers, body)
+            location = head.get("location") if head.status in _REDIRECTS and request.follow else None
+            if location is None:
+                handed_out = True
+                return hop, head
+            if hop.shows_secret(location):  # it would stand in the log, and in the answer's URL
+                raise await hop.refuse("redirect", "the redirect repeats the secret of the entry")
+            await hop.drain(head)
+        finally:
+            if not handed_out:
                 await hop.end()
-            extra = {"hop": count + 1, "redirected_from": permit.event_id}
-            if count == call.broker.limits.redirects:
-                raise await call.cut(permit, "too-many-redirects", f"over {count} redirects", "allow-list")
-            try:
-                following = resolve_location(target, location)
-            except BadTarget as bad:
-                raise await call.refuse_text(location, bad, "fetch", extra) from bad
-            method, headers, body = _next_request(head.status, method, headers, body, target, following)
-            if (target.scheme, following.scheme) == ("https", "http"):
-                # Decided first, so that a hop that is refused anyway keeps its own reason.
-                refused = await call.authorize(EgressRequest(following, method, "fetch"), extra=extra)
-                raise await call.cut(
-                    refused, "redirect", "from https to http, which is not followed", "allow-list"
-                )
-            target = following
+        extra = {"hop": count + 1, "redirected_from": permit.event_id}
+        if count == call.broker.limits.redirects:
+            break
+        try:
+            following = resolve_location(target, location)
+        except BadTarget as bad:
+            raise await call.refuse_text(location, bad, "fetch", extra) from bad
+        method, headers, body = next_request(head.status, method, headers, body, target, following)
+        if (target.scheme, following.scheme) == ("https", "http"):
+            # Decided first, so that a hop that is refused anyway keeps its own reason.
+            refused = await call.authorize(EgressRequest(following, method, "fetch"), extra=extra)
+            raise await call.cut(
+                refused, "redirect", "from https to http, which is not followed", "allow-list"
+            )
+        target = following
+    raise await call.cut(permit, "too-many-redirects", f"over {count} redirects", "allow-list")
 
 
 class _Hop:
@@ -194,8 +163,9 @@ class _Hop:
         self._method = ""
         self._base = (0, 0)
         self._ended: tuple[str, str] | None = None
-        self._watch = call.watch(permit, self._end_by_policy)
-        self._watch.__enter__()
+        self._key = call.begin_watch(permit, self._end)
+        # One timer for the whole hop that breaks the connection: a context for each wait costs more than it.
+        self._timer = asyncio.get_running_loop().call_at(self._loop_deadline(), self._too_late)
         self.target = target
 
     async def ask(self, method: str, headers: Headers, body: bytes) -> ResponseHead:
@@ -220,10 +190,9 @@ class _Hop:
             raise await self._cut("upstream", error.message) from error
         self._method = method
         try:
-            async with asyncio.timeout_at(self._loop_deadline()):
-                return await self._ask(method, _outgoing(self.target, method, sent, body), body)
+            return await self._ask(method, outgoing(self.target, method, sent, body), body)
         except TimeoutError as error:
-            raise await self._cut("budget-time", "the host did not answer in time") from error
+            raise await self._cut("budget-time", _NO_ANSWER) from error
         except (UpstreamFailed, httpcore.ConnectError, httpcore.ConnectTimeout) as error:
             reason = error.reason if isinstance(error, UpstreamFailed) else "upstream"
             raise await self._cut(reason, self._scrubber.text(str(error))) from error
@@ -254,35 +223,57 @@ class _Hop:
         return head
 
     async def _connect(self) -> Exchange:
+        if self._ended is not None:
+            raise UpstreamFailed(self._ended[1])
         backend = PinnedBackend(self._call.broker.dialer, self._permit.decision)
-        stream = await backend.connect_tcp(self.target.host.text, self.target.port)
-        if self.target.scheme == "https":
-            stream = await stream.start_tls(self._call.broker.tls, server_hostname=self.target.host.text)
+        async with asyncio.timeout_at(self._loop_deadline()):
+            stream = await backend.connect_tcp(self.target.host.text, self.target.port)
+            if self.target.scheme == "https":
+                stream = await stream.start_tls(self._call.broker.tls, server_hostname=self.target.host.text)
         return Exchange(stream)
+
+    async def whole(self, head: ResponseHead) -> bytes:
+        """The whole decoded body. Raises: EgressRefused."""
+        first, ended, decoder = await self._begin(head)
+        if not ended or decoder is not None:
+            return b"".join([part async for part in self._pieces(first, ended, decoder)])
+        if len(first) > self._most:
+            raise await self._cut("budget-bytes", f"the answer has over {self._most} bytes")
+        self._complete = True
+        return b"".join((self._scrubber.feed(first), *self._scrubber.finish()))
 
     async def body(self, head: ResponseHead) -> AsyncIterator[bytes]:
         """The decoded body in pieces, within the caps. Raises: EgressRefused."""
+        async for part in self._pieces(*await self._begin(head)):
+            yield part
+
+    @property
+    def _most(self) -> int:
         rule = self._permit.decision.rule
-        most = (
-            rule.max_response
-            if rule and rule.max_response is not None
-            else self._call.broker.limits.max_response
-        )
-        exchange = self._exchange
-        assert exchange is not None
+        given = rule.max_response if rule is not None else None
+        return self._call.broker.limits.max_response if given is None else given
+
+    async def _begin(self, head: ResponseHead) -> tuple[bytes, bool, Decoder | None]:
+        """What of the body is there, whether that is all of it, and what undoes its coding."""
+        assert self._exchange is not None
         length = head.get("content-length")
         bodiless = self._method == "HEAD" or head.status in (204, 304)
-        if length is not None and not bodiless and int(length) > most:
-            raise await self._cut("budget-bytes", f"the answer announces {length} bytes, over {most}")
-        raw = decoded = 0
-        pieces = exchange.body()
+        if length is not None and not bodiless and int(length) > self._most:
+            raise await self._cut("budget-bytes", f"the answer announces {length} bytes, over {self._most}")
         try:
-            decoder = None if bodiless else decoder_for(", ".join(head.all("content-encoding")))
-            while True:
-                async with asyncio.timeout_at(self._loop_deadline()):
-                    piece = await anext(pieces, None)
-                if piece is None:
-                    break
+            coding = None if bodiless else head.get("content-encoding")
+            decoder = decoder_for(", ".join(head.all("content-encoding"))) if coding is not None else None
+            return *self._exchange.ready(), decoder
+        except (UpstreamFailed, BadCoding) as error:
+            raise await self._failed(error) from error
+
+    async def _pieces(self, first: bytes, ended: bool, decoder: Decoder | None) -> AsyncIterator[bytes]:
+        assert self._exchange is not None
+        most, raw, decoded = self._most, 0, 0
+        rest = None if ended else self._exchange.body()
+        piece: bytes | None = first
+        try:
+            while piece is not None:
                 raw += len(piece)
                 if raw > most:
                     raise await self._cut("budget-bytes", f"the answer has over {most} bytes")
@@ -294,19 +285,21 @@ class _Hop:
                         )
                     if part := self._scrubber.feed(part):
                         yield part
+                piece = None if rest is None else await anext(rest, None)
             if decoder is not None:
                 decoder.finish()
             for part in self._scrubber.finish():
                 yield part
             self._complete = True
-        except TimeoutError as error:
-            raise await self._cut("budget-time", "the answer did not end in time") from error
-        except UpstreamFailed as error:
-            raise await self._cut(error.reason, error.what) from error
-        except BadCoding as error:
-            raise await self._cut("upstream", str(error)) from error
+        except (UpstreamFailed, BadCoding) as error:
+            raise await self._failed(error) from error
         finally:
-            await pieces.aclose()
+            if rest is not None:
+                await rest.aclose()
+
+    async def _failed(self, error: UpstreamFailed | BadCoding) -> Exception:
+        reason = error.reason if isinstance(error, UpstreamFailed) else "upstream"
+        return await self._cut(reason, str(error))
 
     async def drain(self, head: ResponseHead) -> None:
         """Read the body of a redirect when it is short, so that the connection can serve the next hop."""
@@ -317,10 +310,13 @@ class _Hop:
 
     def reply_headers(self, head: ResponseHead) -> Headers:
         """The answer's headers for the tool: framing left out, an undone coding left out, secrets masked."""
-        dropped = set(_DROPPED_FROM_REPLY)
+        dropped = _DROPPED_FROM_REPLY
         try:
-            if decoder_for(", ".join(head.all("content-encoding"))) is not None:
-                dropped |= {"content-encoding", "content-length"}
+            if (
+                head.get("content-encoding")
+                and decoder_for(", ".join(head.all("content-encoding"))) is not None
+            ):
+                dropped = dropped | {"content-encoding", "content-length"}
         except BadCoding:
             pass  # the body's reader refuses it with its reason
         return tuple(
@@ -339,7 +335,8 @@ class _Hop:
 
     async def end(self) -> None:
         """Give the connection back when it is clean, close it otherwise, and note the end."""
-        self._watch.__exit__(None, None, None)
+        self._timer.cancel()
+        self._call.end_watch(self._key)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             self._count(exchange)
@@ -349,9 +346,14 @@ class _Hop:
                 await exchange.aclose()
         self._call.finished(self._permit, status=self._status)
 
-    def _end_by_policy(self, reason: str, detail: str) -> None:
-        """A reload refuses this hop: break the connection; whoever waits on it reports this reason."""
-        self._ended = (reason, detail)
+    def _too_late(self) -> None:
+        self._end("budget-time", _NO_ANSWER if self._status is None else "the answer did not end in time")
+
+    def _end(self, reason: str, detail: str) -> None:
+        """Time is over or a reload refuses this hop: break the connection; whoever waits on it reports
+        this reason.
+        """
+        self._ended = self._ended or (reason, detail)
         if self._exchange is not None:
             self._exchange.stream.abort()
 
@@ -381,63 +383,3 @@ def _timeout(permit: Permit, default: float) -> float:
 
 def _decoded(decoder: Decoder | None, piece: bytes) -> Any:
     return decoder.feed(piece) if decoder is not None else (piece,)
-
-
-def _check_request(request: FetchRequest, most: int) -> None:
-    """Refuse what could change framing, routing or credentials behind the decision.
-
-    Raises: BadTarget `malformed`.
-    """
-    if not _METHOD.fullmatch(request.method) or request.method in ("CONNECT", "TRACE"):
-        raise BadTarget("malformed", f"the method {request.method[:40]!r} is none that ctx.fetch sends")
-    if len(request.headers) > MAX_HEADERS:
-        raise BadTarget("malformed", f"{len(request.headers)} headers, over {MAX_HEADERS}")
-    if sum(len(name) + len(value) for name, value in request.headers) > MAX_HEADER_BYTES:
-        raise BadTarget("malformed", f"over {MAX_HEADER_BYTES} bytes of headers")
-    seen: set[str] = set()
-    for name, value in request.headers:
-        lower = name.lower()
-        if not _TOKEN.fullmatch(name):
-            raise BadTarget("malformed", f"{name[:40]!r} is not a header name")
-        if not _VALUE.fullmatch(value):
-            raise BadTarget("malformed", f"the header {name!r} has a control character in its value")
-        if lower in BROKER_HEADERS or lower.startswith("proxy-"):
-            raise BadTarget("malformed", f"the header {name!r} is set by the broker, not by the tool")
-        if lower == "content-length" and value != str(len(request.body)):
-            raise BadTarget("malformed", "Content-Length differs from the body")
-        if lower in ("authorization", "content-length", "content-type") and lower in seen:
-            raise BadTarget("malformed", f"the header {name!r} stands twice")
-        seen.add(lower)
-
-
-def _outgoing(target: Target, method: str, headers: Headers, body: bytes) -> Headers:
-    """The head that is sent: Host first and from the decision, then the tool's, then what is missing."""
-    names = {name.lower() for name, _ in headers}
-    out = [
-        ("Host", target.authority),
-        *((name, value) for name, value in headers if name.lower() != "content-length"),
-    ]
-    if "accept-encoding" not in names:
-        out.append(("Accept-Encoding", ", ".join(codings())))
-    if "user-agent" not in names:
-        out.append(("User-Agent", "fumehood"))
-    if "accept" not in names:
-        out.append(("Accept", "*/*"))
-    if body or method in ("POST", "PUT", "PATCH"):
-        out.append(("Content-Length", str(len(body))))
-    return tuple(out)
-
-
-def _next_request(
-    status: int, method: str, headers: Headers, body: bytes, target: Target, following: Target
-) -> tuple[str, Headers, bytes]:
-    """Method, headers and body of the next hop:
-
-    RFC 9110 section 15.4 for the method, ours for what may cross origins.
-    """
-    if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
-        method, body = "GET", b""
-        headers = tuple((name, value) for name, value in headers if not name.lower().startswith("content-"))
-    if target.origin != following.origin:
-        headers = tuple((name, value) for name, value in headers if name.lower() in _FOLLOWS)
-    return method, headers, body

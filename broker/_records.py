@@ -1,9 +1,10 @@
 """The rows that egress leaves in the event log, with fixed field names.
 
 Guarantees: EGRESS_ALLOWED and EGRESS_DENIED are on disk when `record` returns, which is before the first byte
-or the refusal; rows that nobody waits for (the end of a connection) go with the next one that somebody does,
-after NOTE_DELAY at the latest, and are on disk when `flush` returns, so before a call's end; a failure that is no refusal of policy (`no-answer`, `upstream`) is EGRESS_CLOSED, so that
-counting denials counts policy only. Never recorded: the query of a URL, header values, bodies, secrets.
+or the refusal; a row that nobody waits for (the end of a connection) goes with the next one that somebody
+does, after NOTE_DELAY at the latest, and is on disk when `flush` returns, so before a call's end; a failure
+that is no refusal of policy (`no-answer`, `upstream`) is EGRESS_CLOSED, so that counting denials counts
+policy only. Never recorded: the query of a URL, header values, bodies, secrets.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Rows:
             recorder, "record_many", self._one_by_one
         )
         self._noted: list[Row] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._is_timed = False
         self._under_way: set[asyncio.Future[None]] = set()
 
     async def record(self, kind: str, data: Mapping[str, object], scope: CallScope) -> str:
@@ -59,14 +60,19 @@ class Rows:
     def note(self, kind: str, data: Mapping[str, object], scope: CallScope) -> None:
         """Write one row soon, with the next one that is waited for."""
         self._noted.append(Row(kind, data, scope.execution_id, scope.call_id))
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(NOTE_DELAY, self._due)
+        if not self._is_timed:
+            self._is_timed = True  # not taken back when the row goes earlier: most timers would be
+            asyncio.get_running_loop().call_later(NOTE_DELAY, self._time_is_up)
 
     async def flush(self) -> None:
         """Return once every row so far is on disk, or failed and was logged."""
         self._due()
         if waiting := set(self._under_way):
             await asyncio.wait(waiting)
+
+    def _time_is_up(self) -> None:
+        self._is_timed = False
+        self._due()
 
     def _due(self) -> None:
         if rows := self._taken():
@@ -93,9 +99,6 @@ class Rows:
 
     def _taken(self) -> list[Row]:
         rows, self._noted = self._noted, []
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         return rows
 
     async def _one_by_one(self, rows: Sequence[Row]) -> list[str]:
@@ -116,8 +119,6 @@ def loggable(text: str) -> str:
     return re.sub(r"\?[^\s'\"]*", "?…", text)
 
 
-async def record_decision(
-    rows: Rows,
 def cut_off(text: str) -> dict[str, object]:
     """What a row says of a text that it does not hold whole: its length and its hash. {} for a short one."""
     if len(text) <= _MAX_TEXT:
@@ -125,6 +126,8 @@ def cut_off(text: str) -> dict[str, object]:
     return {"length": len(text), "sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()}
 
 
+async def record_decision(
+    rows: Rows,
     scope: CallScope,
     decision: EgressDecision,
     *,
@@ -145,9 +148,9 @@ def cut_off(text: str) -> dict[str, object]:
         "port": decision.port,
         "method": request.method if request else None,
         "path": target.path[:_MAX_TEXT] if target and target.scheme != "tunnel" else None,
+        **(cut_off(target.path) if target else {}),
         "rule": decision.rule_text,
         "where": decision.rule.where if decision.rule else None,
-        **(cut_off(target.path) if target else {}),
         "owner": decision.owner,
         "source": decision.source,
         "answers": [address.text for address in decision.answers],
@@ -160,9 +163,9 @@ def cut_off(text: str) -> dict[str, object]:
         data["would_deny"] = decision.would_deny
     if target is None:
         data["text"] = decision.text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode("utf-8")
+        data |= cut_off(decision.text)
     data.update(extra or {})
     if decision.outcome == "allow":
-        data |= cut_off(decision.text)
         kind = ALLOWED
     else:
         kind = CLOSED if decision.reason in NOT_A_REFUSAL else DENIED

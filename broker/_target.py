@@ -11,6 +11,7 @@ Before editing: no single parser is safe to accept with (urllib, httpx, yarl and
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -19,9 +20,9 @@ from fumehood.policies.names import BadHost, Host, canonical_host
 from fumehood.policies.rules import DEFAULT_PORTS
 
 MAX_URL = 16 * 1024  # longer than any server takes; bounds the work before anything is decided
-_SHAPE = re.compile(
 _REMEMBERED = 512  # characters of a URL whose target is remembered
 MAX_SHOWN = 300  # characters of a message that a request has a part in
+_SHAPE = re.compile(
     r"(https?)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE | re.ASCII | re.DOTALL
 )
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.ASCII | re.DOTALL)
@@ -36,7 +37,6 @@ _ENCODE_IN_QUERY = re.compile(r"[^!$%&()*+,\-./0-9:;=?@A-Z_a-z~]+")
 Kind = Literal["https", "http", "tunnel"]
 
 
-class BadTarget(ValueError):
 def readable(text: str, most: int = MAX_SHOWN) -> str:
     """`text` for a model or a person: a long one without its middle, so that what is wrong and the remedy,
     which stand at the ends, are still read.
@@ -46,13 +46,13 @@ def readable(text: str, most: int = MAX_SHOWN) -> str:
     return f"{text[: most * 2 // 3]}… ({len(text)} characters) …{text[-most // 4 :]}"
 
 
+class BadTarget(ValueError):
     """A text that names no target, or more than one.
 
     reason: `malformed`, `ambiguous-url` or `scheme`; str() says what is wrong.
     """
 
     def __init__(self, reason: str, what: str) -> None:
-        super().__init__(what)
         self.reason = reason
         self.what = readable(what)
         super().__init__(self.what)
@@ -101,6 +101,15 @@ def parse_url(text: str) -> Target:
 
     Raises: BadTarget with reason `malformed`, `ambiguous-url` or `scheme`.
     """
+    return _parsed(text) if len(text) <= _REMEMBERED else _parse_url(text)
+
+
+@functools.lru_cache(maxsize=512)  # a function of the text alone, asked for each message of a connection
+def _parsed(text: str) -> Target:
+    return _parse_url(text)
+
+
+def _parse_url(text: str) -> Target:
     if len(text) > MAX_URL:
         raise BadTarget("malformed", f"the URL has {len(text)} characters, over {MAX_URL}")
     try:

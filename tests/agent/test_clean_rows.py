@@ -1,0 +1,47 @@
+"""A row that needs no copy is told from one that does."""
+
+from __future__ import annotations
+
+import enum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fumehood.agent._canonical import canonical, clean, is_clean
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+)
+
+
+@given(VALUES | st.dictionaries(st.text(max_size=3), LEAVES | st.lists(st.text(max_size=3)), max_size=5))
+def test_what_needs_no_cleaning_is_what_cleaning_would_return(value: object) -> None:
+    if is_clean(value):
+        assert clean(value) == value and canonical(value) == canonical(clean(value))
+
+
+class _Word(str):
+    pass
+
+
+class _Kind(enum.IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": "\ud800"}, {"\ud800": 1}, {"a": float("nan")}, {"a": 1.5}, {"a": {"b": 1}}, {"a": ["b", 1]},
+        {"a": 2**63}, {1: "a"}, {"a": _Word("b")}, {"a": _Kind.ONE}, {"a": ("b",)}, ["a"], "a", None,
+    ],
+)  # fmt: skip
+def test_whatever_is_not_plain_is_copied_with_care(value: object) -> None:
+    assert not is_clean(value)
+
+
+def test_the_rows_of_the_broker_need_no_copy() -> None:
+    row = {"door": "fetch", "port": 443, "answers": ["93.184.216.34"], "rule": None, "chain": [], "ok": True}
+    assert is_clean(row) and clean(row) == row
