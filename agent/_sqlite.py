@@ -10,7 +10,9 @@ database is fsynced here because SQLite syncs it only for its journal.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,10 +146,7 @@ def connect(
         else:
             make_private_folder(path.parent)
             _make_private_file(path)
-        uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
-        connection = sqlite3.connect(
-            uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
+        connection = _reader(path) if read_only else _opened(path, "mode=rw")
     try:
         with mapped(path):
             _check_family(connection, path, application_id, version)
@@ -160,6 +159,45 @@ def connect(
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+def _opened(path: Path, how: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?{how}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    """A connection that only reads, on a disk or in a folder that we may not write to as well.
+
+    SQLite wants to make PATH-shm beside a WAL database. Where it may not: without a WAL the file is all there
+    is, and whoever begins to write makes one first. With a WAL and no PATH-shm nobody has the database open,
+    so a copy of both is the same database.
+    """
+    with open(path, "rb"):  # the kernel's own word when we may not even read it
+        pass
+    connection = _opened(path, "mode=ro")
+    try:
+        connection.execute("PRAGMA schema_version").fetchone()
+        return connection
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if not (error.sqlite_errorname or "").startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
+            raise
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists() or log.stat().st_size == 0:
+        return _opened(path, "mode=ro&immutable=1")
+    with tempfile.TemporaryDirectory(prefix="fumehood-") as folder:
+        copy = Path(folder) / path.name
+        shutil.copyfile(path, copy)
+        shutil.copyfile(log, f"{copy}-wal")
+        connection = _opened(copy, "mode=rw")
+        connection.execute("PRAGMA schema_version").fetchone()  # now its files are open: their names may go
     return connection
 
 

@@ -17,6 +17,11 @@ PROMISES: list[tuple[str, ...]] = [
         "A value that JSON cannot hold is the tool's error, with its place in the value.",
         "R003, R478",
     ),
+    (
+        "host:log-is-read-anywhere",
+        "The log is shown, verified and exported where it cannot be written, every committed row of it.",
+        "contract 3",
+    ),
     ("host:reuse-is-keyed", "A process is kept only for the same tool, environment and principal.", "R476"),
     (
         "host:refusals-are-on-record",

@@ -37,7 +37,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
 
     if not path.exists():
         return
-    log = EventLog(path)
+    log = EventLog(path, read_only=True)
     try:
         for event in log.events():
             if event.kind.startswith("EGRESS_") and isinstance(event.data, dict):
