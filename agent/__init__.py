@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fumehood.agent._reasoning import ReasoningOptions as ReasoningOptions
     from fumehood.agent._reasoning import drop_reasoning as drop_reasoning
     from fumehood.agent._reasoning import reasoning_store_resolver as reasoning_store_resolver
+    from fumehood.agent._redact import RedactionPolicy as RedactionPolicy
     from fumehood.agent._resolve import MAX_RESOLVED_BYTES as MAX_RESOLVED_BYTES
     from fumehood.agent._resolve import RESOLVE_CONCURRENCY as RESOLVE_CONCURRENCY
     from fumehood.agent._resolve import ResolveContext as ResolveContext
@@ -95,6 +96,7 @@ _LATER = {
     "_guard": ("MAX_INLINE_BYTES", "MAX_INLINE_TOTAL_BYTES", "MAX_TAINT_NODES", "guard_request"),
     "_parts": ("Capabilities", "Message", "Request", "strip_framework_fields"),
     "_reasoning": ("ReasoningOptions", "drop_reasoning", "reasoning_store_resolver"),
+    "_redact": ("RedactionPolicy",),
     "_resolve": (
         "MAX_RESOLVED_BYTES",
         "RESOLVE_CONCURRENCY",
@@ -146,6 +148,7 @@ __all__ = [
     "ProviderError",
     "ReadReasoning",
     "ReasoningOptions",
+    "RedactionPolicy",
     "Request",
     "ResolveContext",
     "Response",

@@ -11,15 +11,16 @@ R362). Flows get no accessor: this is for audits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
 from fumehood.agent._events import Event
 from fumehood.agent._reasoning import SealedStore
+from fumehood.agent._redact import RedactionPolicy
 from fumehood.agent._seal import text_digest, unseal
 from fumehood.agent._sqlite import StorageError
 from fumehood.agent._store import ContentMissing
-from fumehood.agent._taint import TaintedJson, tainted
+from fumehood.agent._taint import TaintedJson, origin_of, tainted, unwrap_tainted
 
 REASONING_RESPONSE_MAX_PARTS: Final = 256
 """Parts that one bounded answer holds."""
@@ -45,7 +46,7 @@ class ReadableLog(Protocol):
 @dataclass(frozen=True, slots=True)
 class ReadPart:
     """One captured part. text: marked as untrusted, only when status is "ok". recorded: whether
-    this attempt's value became the step's.
+    this attempt's value became the step's. scrubbed: places that a redaction policy took out.
     """
 
     step_id: str | None
@@ -59,6 +60,7 @@ class ReadPart:
     provider: str | None = None
     model: str | None = None
     recorded: bool = True
+    scrubbed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,18 @@ class ReadReasoning:
 
 
 def read_reasoning(
-    log: ReadableLog, store: SealedStore, *, execution_id: str, step_id: str | None = None
+    log: ReadableLog,
+    store: SealedStore,
+    *,
+    execution_id: str,
+    step_id: str | None = None,
+    redact: RedactionPolicy | None = None,
 ) -> ReadReasoning:
-    """Everything captured for an execution, or one step of it. Raises: StorageError when log or
-    store cannot be read.
+    """Everything captured for an execution, or one step of it. redact: taken out of each text before it is
+    handed on (R298). Raises: StorageError when log or store cannot be read.
     """
-    return _read(log, store, execution_id, step_id=step_id, step_prefix=None, max_parts=None, max_bytes=None)
+    found = _read(log, store, execution_id, step_id=step_id, step_prefix=None, max_parts=None, max_bytes=None)
+    return _scrubbed(found, redact)
 
 
 def read_reasoning_bounded(
@@ -87,11 +95,12 @@ def read_reasoning_bounded(
     step_prefix: str | None = None,
     max_parts: int = REASONING_RESPONSE_MAX_PARTS,
     max_bytes: int = REASONING_RESPONSE_MAX_BYTES,
+    redact: RedactionPolicy | None = None,
 ) -> ReadReasoning:
     """The first parts in log order within the caps; for endpoints. Selection by step comes before
     any read of the store.
     """
-    return _read(
+    found = _read(
         log,
         store,
         execution_id,
@@ -100,6 +109,19 @@ def read_reasoning_bounded(
         max_parts=max_parts,
         max_bytes=max_bytes,
     )
+    return _scrubbed(found, redact)
+
+
+def _scrubbed(found: ReadReasoning, redact: RedactionPolicy | None) -> ReadReasoning:
+    if redact is None:
+        return found
+    parts = []
+    for part in found.parts:
+        if part.text is not None:
+            text, places = redact.scrub(str(unwrap_tainted(part.text)))
+            part = replace(part, text=tainted(text, origin_of(part.text)), scrubbed=part.scrubbed + places)
+        parts.append(part)
+    return replace(found, parts=tuple(parts))
 
 
 def _read(
@@ -159,6 +181,7 @@ def _part(
         provider=data.get("provider"),
         model=data.get("model"),
         recorded=recorded,
+        scrubbed=told.get("scrubbed") or 0,
     )
 
 

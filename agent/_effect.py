@@ -184,21 +184,31 @@ async def _call(settings: _Settings, request: Request, context: EffectContext) -
 
 async def _streamed(settings: _Settings, request: Request, context: EffectContext) -> Response:
     response: Response | None = None
+    held: list[str] = []
     async for chunk in settings.provider.stream(request):
         if chunk.text_delta and context.on_text_delta is not None:
             context.on_text_delta(chunk.text_delta)
-        if chunk.reasoning_delta and settings.reasoning.live and context.on_reasoning_delta is not None:
-            # A channel of its own, and marked: nobody who listens for text hears reasoning by accident (R381,
-            # R382).
-            context.on_reasoning_delta(
-                {"reasoning": tainted(chunk.reasoning_delta, f"llm-reasoning:{context.step_id}")}
-            )
+        if settings.reasoning.redact is None:
+            _show_reasoning(settings, context, chunk.reasoning_delta)
+        elif chunk.reasoning_delta:
+            held.append(chunk.reasoning_delta)
+        elif held:
+            # What a pattern matches may lie across pieces, so the whole of it is shown at once.
+            _show_reasoning(settings, context, settings.reasoning.redact.scrub("".join(held))[0])
+            held.clear()
         if chunk.tool_delta is not None and settings.on_tool_delta is not None:
             settings.on_tool_delta(chunk.tool_delta)
         response = chunk.response or response
     if response is None:
         raise ProviderError("the stream ended without an answer", retryable=True)
     return response
+
+
+def _show_reasoning(settings: _Settings, context: EffectContext, text: str) -> None:
+    if text and settings.reasoning.live and context.on_reasoning_delta is not None:
+        # A channel of its own, and marked: nobody who listens for text hears reasoning by accident (R381,
+        # R382).
+        context.on_reasoning_delta({"reasoning": tainted(text, f"llm-reasoning:{context.step_id}")})
 
 
 async def collect_stream(

@@ -234,9 +234,14 @@ class PausedCall(Model):
 
 
 class NotDispatched(Model):
-    """This answers a call that never ran (R253)."""
+    """This answers a call that never ran (R253).
+
+    answers: which results of the message do, by their place among its parts, when others stand beside them;
+    None for all of them.
+    """
 
     paused_call: PausedCall
+    answers: tuple[Annotated[int, Field(ge=0)], ...] | None = None
 
 
 class ArgumentsFailure(Model):

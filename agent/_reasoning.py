@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from fumehood.agent._parts import ContentRef, Message, Part, ReasoningPart, Request
+from fumehood.agent._redact import RedactionPolicy
 from fumehood.agent._resolve import ResolveContext
 from fumehood.agent._response import Reasoning, Response, text_free_reasoning
 from fumehood.agent._seal import SEALED_TYPE, seal, text_digest, unseal
@@ -42,12 +43,14 @@ class ReasoningOptions:
 
     capture: whether to, or a function of the call's context that says so; on when there is a store. live:
     show deltas as they come. resolve: reads a captured text back; the store's own seal check by default.
+    redact: what is taken out of readable reasoning before it is stored or shown (R298).
     """
 
     store: SealedStore | None = None
     capture: bool | Callable[[Any], bool] = True
     live: bool = False
     resolve: ReasoningResolver | None = None
+    redact: RedactionPolicy | None = None
 
     def resolver(self) -> ReasoningResolver | None:
         """How captured text is read back; the same store it was captured into by default (R380)."""
@@ -91,18 +94,24 @@ async def capture_reasoning(
             if isinstance(part, Reasoning) and part.kind == "redacted":
                 captured.append({"kind": part.kind})
             continue
+        text, scrubbed = (part.text, 0) if options.redact is None else options.redact.scrub(part.text)
         stored = await asyncio.to_thread(
-            options.store.put, seal(part.text, execution_id), SEALED_TYPE, owner=execution_id
+            options.store.put, seal(text, execution_id), SEALED_TYPE, owner=execution_id
         )
-        digest = text_digest(part.text)
-        size = len(part.text.encode("utf-8", "surrogatepass"))
-        ref = ContentRef(address=stored.address, size=size)
+        digest = text_digest(text)
+        size = len(text.encode("utf-8", "surrogatepass"))
         recorded.append(
             ReasoningPart(
-                kind=part.kind, provider=part.provider, signature=part.signature, text_ref=ref, digest=digest
+                kind=part.kind,
+                provider=part.provider,
+                signature=part.signature,
+                text_ref=ContentRef(address=stored.address, size=size),
+                digest=digest,
+                omitted=True if scrubbed else None,  # the words that the signature covers are gone
             )
         )
-        captured.append({"kind": part.kind, "ref": stored.address, "digest": digest, "size": size})
+        told = {"kind": part.kind, "ref": stored.address, "digest": digest, "size": size}
+        captured.append({**told, "scrubbed": scrubbed} if scrubbed else told)
     event = captured if any("ref" in part for part in captured) else []
     return text_free_reasoning(replace(response, reasoning=tuple(recorded))), event
 

@@ -5,20 +5,10 @@
 from __future__ import annotations
 
 GAPS: dict[str, str] = {
-    "R298": (
-        "redaction before audit adapters belongs to the adapters, which are not built; recorded "
-        "reasoning holds no readable text at all"
-    ),
     "R476": "pool identity is isolate's: tests/isolate",
     "R477": "killing the whole tree is isolate's: tests/isolate",
     "R478": "framing of a child's channel is isolate's: tests/isolate",
     "R481": "limits of scripts are the sandbox's: tests/sandbox",
-    "R483": (
-        "parking and resuming a batch is the agent loop's, which is built after this part; "
-        "results_message gives it the one message"
-    ),
-    "R484": "parked state is the agent loop's, which is built after this part",
-    "R492": "approvals are the agent loop's, which is built after this part",
 }
 
 ELSEWHERE: dict[str, str] = {

@@ -128,4 +128,9 @@ PROMISES += [
         "What a vendor says with a part, such as citations, goes back to it with the part, and to no other.",
         "R185, docs/providers.md",
     ),
+    (
+        "agent:redacted-reasoning-is-never-at-rest",
+        "What a redaction policy takes out of reasoning is never stored, shown live or given to an audit.",
+        "R298, R486",
+    ),
 ]
