@@ -22,6 +22,7 @@ MAX_HEAD = 64 * 1024  # bytes of a request head
 MAX_HEADERS = 100  # header lines
 MAX_CHUNK_LINE = 256  # bytes of a chunk's size line, extensions included
 MAX_TRAILERS = 8 * 1024  # bytes of trailers
+_BARE_LF = re.compile(rb"(?<!\r)\n")
 _HTTP = re.compile(rb" HTTP/[0-9.]+$")
 _TOKEN = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 METHOD = re.compile(rb"[A-Z][A-Z-]{0,19}")
@@ -106,22 +107,22 @@ class RequestHead:
         return tuple((key, value) for key, value in self.headers if key.lower() not in dropped)
 
 
-def find_end(data: bytes | bytearray) -> int:
+def find_end(data: bytes | bytearray, seen: int = 0) -> int:
     """Where the head ends (after its blank line), or -1 while it is not complete.
 
-    Raises: BadHead when it is too long, or when a bare LF stands where a line should end.
+    seen: bytes that an earlier look found nothing wrong with, so that a head which comes byte by byte costs
+    little more than one that comes at once. Raises: BadHead when it is too long, or when a bare LF stands
+    where a line should end.
     """
-    end = data.find(b"\r\n\r\n")
-    head = data[:end] if end >= 0 else data
-    if len(head) > MAX_HEAD:
+    fresh = max(0, seen - 3)
+    end = data.find(b"\r\n\r\n", fresh)
+    if (end if end >= 0 else len(data)) > MAX_HEAD:
         raise BadHead(f"the head is longer than {MAX_HEAD} bytes", 431)
-    at = head.find(b"\n")
-    while at >= 0:
-        if at == 0 or head[at - 1] != 13:
-            raise BadHead("a line ends in a bare LF")
-        at = head.find(b"\n", at + 1)
-    line, ended, _ = head.partition(b"\r\n")
-    if ended and not _HTTP.search(line):  # another protocol; waiting for more of it would be in vain
+    if (bare := _BARE_LF.search(data, fresh)) is not None and (end < 0 or bare.start() < end):
+        raise BadHead("a line ends in a bare LF")
+    first = data.find(b"\r\n")
+    if first >= max(0, seen - 1) and not _HTTP.search(data[:first]):
+        # Another protocol; waiting for more of it would be in vain.
         raise BadHead("the request line is not METHOD target HTTP/1.1")
     return end + 4 if end >= 0 else -1
 

@@ -41,35 +41,53 @@ def looks_like_tls(data: bytes) -> bool | None:
     return None if len(data) < 3 else data[1] == 3 and data[2] <= 4
 
 
+class HelloReader:
+    """Reads one ClientHello from bytes that grow.
+
+    What was read is not read again: a hello that comes byte by byte, in records of a byte, costs little more.
+    """
+
+    def __init__(self) -> None:
+        self._message = bytearray()
+        self._at = 0
+
+    def read(self, data: bytes) -> Hello | None:
+        """The ClientHello at the start of `data`, which begins with what was given before.
+
+        None while more bytes are needed. Raises: BadHello.
+        """
+        message = self._message
+        while True:
+            if len(message) >= 4:
+                if message[0] != 1:
+                    raise BadHello("the first handshake message is no ClientHello")
+                size = int.from_bytes(message[1:4], "big")
+                if size > MAX_HELLO:
+                    raise BadHello(f"the ClientHello is longer than {MAX_HELLO} bytes")
+                if len(message) >= 4 + size:
+                    if len(message) > 4 + size:
+                        raise BadHello("bytes follow the ClientHello in its record")
+                    return _parse(bytes(message[4 : 4 + size]))
+            at = self._at
+            if len(data) - at < 5:
+                if at > MAX_HELLO:
+                    raise BadHello(f"the ClientHello is longer than {MAX_HELLO} bytes")
+                return None
+            kind, major, _, length = struct.unpack_from("!BBBH", data, at)
+            if kind != 22 or major != 3 or not 0 < length <= 16384:
+                raise BadHello("a record is no TLS handshake record")
+            if len(data) - at - 5 < length:
+                return None
+            message += data[at + 5 : at + 5 + length]
+            self._at = at + 5 + length
+
+
 def read_hello(data: bytes) -> Hello | None:
     """The ClientHello at the start of `data`; None while more bytes are needed.
 
     Raises: BadHello.
     """
-    message = bytearray()
-    at = 0
-    while True:
-        if len(message) >= 4:
-            if message[0] != 1:
-                raise BadHello("the first handshake message is no ClientHello")
-            size = int.from_bytes(message[1:4], "big")
-            if size > MAX_HELLO:
-                raise BadHello(f"the ClientHello is longer than {MAX_HELLO} bytes")
-            if len(message) >= 4 + size:
-                if len(message) > 4 + size:
-                    raise BadHello("bytes follow the ClientHello in its record")
-                return _parse(bytes(message[4 : 4 + size]))
-        if len(data) - at < 5:
-            if at > MAX_HELLO:
-                raise BadHello(f"the ClientHello is longer than {MAX_HELLO} bytes")
-            return None
-        kind, major, _, length = struct.unpack_from("!BBBH", data, at)
-        if kind != 22 or major != 3 or not 0 < length <= 16384:
-            raise BadHello("a record is no TLS handshake record")
-        if len(data) - at - 5 < length:
-            return None
-        message += data[at + 5 : at + 5 + length]
-        at += 5 + length
+    return HelloReader().read(data)
 
 
 class _Reader:

@@ -21,7 +21,7 @@ from fumehood.broker._call import BrokerCall, Permit
 from fumehood.broker._child import ChildSocket
 from fumehood.broker._decide import match, tunnel_rules
 from fumehood.broker._dial import DialFailed
-from fumehood.broker._hello import BadHello, Hello, looks_like_tls, read_hello
+from fumehood.broker._hello import BadHello, Hello, HelloReader, looks_like_tls
 from fumehood.broker._http_door import Place, serve_http
 from fumehood.broker._inspect import ChildTls, can_inspect
 from fumehood.broker._refusal import looks_like_http, raw_refusal, send_and_close
@@ -74,7 +74,7 @@ def _is_plain_http(call: BrokerCall, asked: EgressRequest) -> bool:
 
     each message has its decision, and one for the connection would say nothing more.
     """
-    rules = tunnel_rules(call.policy.allow, asked)
+    rules = call.tunnel_rules(asked)
     return bool(rules) and all(rule.scheme == "http" for rule in rules)
 
 
@@ -108,7 +108,7 @@ class _Tunnel:
     def __init__(self, call: BrokerCall, child: ChildSocket, permit: Permit, door: Door) -> None:
         self._call, self._child, self._permit, self._door = call, child, permit, door
         self._target = permit.request.target
-        self._rules = tunnel_rules(call.policy.allow, permit.request)
+        self._rules = call.tunnel_rules(permit.request)
 
     async def run(self) -> None:
         """Raises: EgressRefused when what is inside may not pass."""
@@ -186,7 +186,8 @@ class _Tunnel:
         await send_and_close(self._child.sock, b"")
 
     async def _hello(self, data: bytes) -> Hello:
-        while (hello := read_hello(data)) is None:
+        reader = HelloReader()
+        while (hello := reader.read(data)) is None:
             data = await self._more(data)
         return hello
 

@@ -30,7 +30,7 @@ from fumehood.broker._addresses import parse_address
 from fumehood.broker._decode import BadCoding, decoder_for
 from fumehood.broker._dns_message import BadMessage, address_record, answer, read_question, reversed_address
 from fumehood.broker._head import BadHead, BodyReader, RequestHead, find_end, parse_request_head
-from fumehood.broker._hello import BadHello, looks_like_tls, read_hello
+from fumehood.broker._hello import BadHello, HelloReader, looks_like_tls, read_hello
 from fumehood.broker._names import SyntheticNames
 from fumehood.broker._scrub import Scrubber
 from fumehood.policies.errors import ConfigError
@@ -81,6 +81,26 @@ FIRST = st.sampled_from(
 def heads(draw: st.DrawFn) -> bytes:
     parts = [draw(FIRST), *draw(st.lists(LINES, max_size=5))]
     return b"".join(part + draw(ENDS) for part in parts) + b"\r\n"
+
+
+def verdict_on_head(data: bytes, places: list[int]) -> int | str:
+    """Where the head ends, or that something is wrong with it, when it comes in these pieces."""
+    seen, so_far = 0, b""
+    try:
+        for piece in cut(data, places):
+            so_far += piece
+            if (end := find_end(so_far, seen)) >= 0:
+                return end
+            seen = len(so_far)
+    except BadHead:
+        return "bad"
+    return -1
+
+
+@many
+@given(heads() | st.binary(max_size=60), st.lists(st.integers(0, 200), max_size=8))
+def test_a_head_in_pieces_ends_where_it_ends_in_one(data: bytes, places: list[int]) -> None:
+    assert verdict_on_head(data, places) == verdict_on_head(data, [])
 
 
 @pytest.mark.promise("broker:no-request-smuggling")
@@ -204,6 +224,8 @@ def test_a_hello_reads_the_same_in_any_records_and_any_prefix_of_it_waits(
     assert found is not None
     assert (found.server_name, found.ech) == (name.lower() if name else None, ech)
     assert read_hello(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
+    reader, places = HelloReader(), sorted({*data.draw(st.lists(st.integers(0, len(whole)))), len(whole)})
+    assert [reader.read(whole[:place]) for place in places][-1] == found
     broken = bytearray(whole)
     broken[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     try:
