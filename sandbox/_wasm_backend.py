@@ -47,7 +47,6 @@ class WasmBackend:
             sessions=True,
             snapshots=self._lang == "js",
             default_memory=DEFAULT_MEMORY[self._lang],
-            concurrent_tools=self._lang == "js",
         )
 
     def unavailable(self) -> str | None:
@@ -121,7 +120,6 @@ class InProcessBackend:
             sessions=True,
             snapshots=self._lang == "js",
             default_memory=DEFAULT_MEMORY[self._lang],
-            concurrent_tools=self._lang == "js",
         )
 
     def unavailable(self) -> str | None:

@@ -16,7 +16,8 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from ctypes import c_void_p
 from typing import Any
 
@@ -74,6 +75,7 @@ class PyInstance(_capi.Guest):
         super().__init__()
         self.port: Port | None = None
         self.asked = 0
+        self.early: deque[tuple[int, bool, bytes]] = deque()  # answers that came while another was waited for
         self.error: str | None = None
         self.store = wasmtime.Store(engine.engine)
         self.adopt(job)
@@ -121,6 +123,8 @@ class CPython:
         self._lock = threading.Lock()
         with self.linker.root() as root:
             root.add_func("call", _call)
+            root.add_func("ask", _ask)
+            root.add_func("wait", _wait)
             root.add_func("emit", _emit)
             root.add_func("now", _now)
             for version, (name, functions) in itertools.product(
@@ -168,8 +172,11 @@ class CPython:
                     end.usage["fuel"] = job.limits.fuel - instance.store.get_fuel()
             # Only what came back by itself may be entered again; after a trap CPython's state is anyone's
             # guess.
-            if job.session is not None and end.outcome in ("ok", "tool_error") and instance.error is None:
+            # Neither may one with questions open: their answers would arrive in the next script.
+            whole = end.outcome in ("ok", "tool_error") and instance.error is None and port.pending == 0
+            if job.session is not None and whole:
                 instance.port = None
+                instance.early.clear()
                 with self._lock:
                     replaced = self._sessions.get(job.session)
                     self._sessions[job.session] = instance
@@ -290,19 +297,49 @@ def _stop(instance: PyInstance, reason: str) -> wasmtime.WasmtimeError:
     return wasmtime.WasmtimeError(reason)
 
 
+def _put(instance: PyInstance, port: Port, name: str, args: str, fetch: bool) -> int:
+    """Count a question and send it on; its number. Raises: Stop, OSError."""
+    raw = args.encode()
+    port.check_question(name, len(raw))
+    instance.asked += 1
+    port.ask(instance.asked, FETCH if fetch else CALL, name, raw)
+    return instance.asked
+
+
 def _call(_store: object, name: str, args: str, fetch: bool) -> component.Variant:
     instance, port = _current()
+    with _stopping(instance):
+        number = _put(instance, port, name, args, fetch)
+        while True:
+            answered, ok, value = port.answer()
+            if answered == number:
+                return component.Variant("ok" if ok else "err", value.decode("utf-8", "replace"))
+            instance.early.append((answered, ok, value))
+
+
+def _ask(_store: object, name: str, args: str, fetch: bool) -> int:
+    instance, port = _current()
+    with _stopping(instance):
+        return _put(instance, port, name, args, fetch)
+
+
+def _wait(_store: object) -> str:
+    instance, port = _current()
+    if not instance.early and port.pending == 0:
+        return ""
+    with _stopping(instance):
+        number, ok, value = instance.early.popleft() if instance.early else port.answer()
+    return f"{number} {int(ok)} {value.decode('utf-8', 'replace')}"
+
+
+@contextlib.contextmanager
+def _stopping(instance: PyInstance) -> Iterator[None]:
     try:
-        raw = args.encode()
-        port.check_question(name, len(raw))
-        instance.asked += 1
-        port.ask(instance.asked, FETCH if fetch else CALL, name, raw)
-        _, ok, value = port.answer()
+        yield
     except Stop as stop:
         raise _stop(instance, stop.reason) from None
     except (OSError, EOFError, ValueError, KeyError):
         raise _stop(instance, "cancelled") from None  # the host is gone; nobody will read the result
-    return component.Variant("ok" if ok else "err", value.decode("utf-8", "replace"))
 
 
 def _emit(_store: object, stream: int, text: str) -> None:
@@ -347,6 +384,7 @@ def _config(job: Job) -> str:
             "session": job.session is not None,
             "output": job.limits.output,
             "bridge_bytes": job.limits.bridge_bytes,
+            "pending": max(1, job.limits.pending),
         }
     )
 

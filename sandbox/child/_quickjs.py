@@ -28,6 +28,8 @@ OPEN_WRAP, CLOSE_WRAP = "(async()=>{", "\n})()"
 PAGE = 65536
 SESSION_MAGIC = b"fumehood-js-session-1\0"
 ERROR_MAX = 64 << 10
+UNTOLD = "(an error that cannot be shown)"
+NEARLY = 1 << 20  # this close to its cap, a script that fell silent had no memory left
 NAME_MAX = 256  # bytes that are looked at before a question is counted
 SPARES = 8  # instances made ahead; 300 KiB each
 SPARE_MEMORY = 64 << 20  # until it is adopted
@@ -212,10 +214,14 @@ class QuickJs:
         while True:
             failed = instance.call("fh_pump", self._meta.runtime, self._meta.argv) & 0x80000000
             if failed and instance.settled is None:
+                if instance.memory_size + NEARLY >= job.limits.memory:
+                    return End("limit", "memory")
                 return End("tool_error", failure=Failure("Error", "the engine gave up on a job"))
             if instance.settled is not None:
                 return _from_settled(instance, shift, port)
             if port.pending == 0:
+                if instance.memory_size + NEARLY >= job.limits.memory:
+                    return End("limit", "memory")  # no room was left to say so
                 return End(
                     "tool_error",
                     failure=Failure("Deadlock", "the script waits for a promise that nothing can settle"),
@@ -243,7 +249,9 @@ class QuickJs:
         meta = self._meta
         raw = code.encode("utf-8", "surrogatepass")
         at = self._place(instance, raw + b"\0")
-        instance.call("fh_run", meta.context, meta.core, at, len(raw), meta.name, flags, op, meta.argv)
+        told = instance.call("fh_run", meta.context, meta.core, at, len(raw), meta.name, flags, op, meta.argv)
+        if (told >> 32) & 0xFFFFFFFF == TAG_EXCEPTION and instance.settled is None:
+            raise GuestStopped(-1, "memory")  # what tells us of an end fails for no other reason
         if at != meta.scratch:
             instance.call("free", at)
 
@@ -345,12 +353,12 @@ def _from_settled(instance: JsInstance, shift: int, port: Port) -> End:
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        said = {"message": "(an error that cannot be shown)"}
+        said = {"message": UNTOLD}
     name, message = str(said.get("name") or ""), str(said.get("message") or "")
     if (
         name == "InternalError"
         and message == "out of memory"
-        or message == "null"
+        or message in ("null", UNTOLD)
         and not name
         and instance.memory_size > 1 << 22
     ):

@@ -91,6 +91,43 @@ ATTACKS = (
     Attack("an error that turns into a deep list", "import json\njson.JSONEncoder.encode = lambda *a: '[' * 5000\nraise ValueError('x')", (THROWN,)),
     Attack("an error with parts of other types", "import json\njson.JSONEncoder.encode = lambda *a: '{\"type\": [], \"line\": {}, \"trace\": 5}'\nraise ValueError('x')", (THROWN,)),
     Attack("deleting every builtin", "import builtins\nfor k in list(vars(builtins)):\n  delattr(builtins, k)\necho", (THROWN, OK)),
+    # --- endings that are hard to tell of ---
+    Attack("a metaclass that hides the error's name", "class M(type):\n  @property\n  def __name__(c): raise SystemExit(7)\nclass E(Exception, metaclass=M): pass\nraise E('x')", (THROWN,), error="E"),
+    Attack("a message whose parts never end", "class S(str):\n  def __getitem__(self, k):\n    while True: pass\nclass E(Exception):\n  def __str__(self): return S('a' * 9)\nraise E()", (TIMEOUT, THROWN)),
+    Attack("a syntax error made by hand", "e = SyntaxError('x')\ne.filename, e.lineno, e.offset, e.msg = '<script>', 'a', {}, object()\nraise e", (THROWN,), error="SyntaxError"),
+    Attack("builtins replaced by nonsense", "import builtins\nbuiltins.str = None\nbuiltins.len = lambda *a: -1\n5", (OK, THROWN)),
+    Attack("a chain of a hundred thousand errors", "e = None\nfor i in range(100000):\n  n = ValueError(i)\n  n.__cause__ = e\n  e = n\nraise e", (THROWN, STACK)),
+    # --- what runs late, or never ---
+    Attack("a generator left open", "def g():\n  try: yield 1\n  finally:\n    while True: pass\ni = g()\nnext(i)\n5", (OK,), value=5),
+    Attack("an async generator left open", "import asyncio\nasync def g():\n  try: yield 1\n  finally:\n    while True: pass\nasync def m():\n  async for x in g(): break\n  return 5\nasyncio.run(m())", (OK, TIMEOUT), value=5),
+    Attack("a task left pending", "import asyncio\nasync def f(): await asyncio.Event().wait()\nasync def m():\n  t = asyncio.create_task(f())\n  return 5\nawait m()", (OK,), value=5),
+    Attack("a collection callback that loops", "import gc\ngc.callbacks.append(lambda p, i: exec('while True: pass'))\ngc.collect()", (TIMEOUT,)),
+    Attack("atexit", "import atexit\natexit.register(lambda: exec('while True: pass'))\n5", (OK,), value=5),
+    Attack("a trace function that loops", "import sys\nsys.settrace(lambda *a: exec('while True: pass'))\ndef f(): pass\nf()", (TIMEOUT,)),
+    Attack("a lock taken twice", "import threading\nl = threading.Lock()\nl.acquire()\nl.acquire()", (THROWN,)),
+    Attack("waiting for a queue", "import queue\nqueue.Queue().get(timeout=5)", (THROWN,)),
+    Attack("a busy loop of asyncio", "import asyncio\nwhile True: await asyncio.sleep(0)", (TIMEOUT,)),
+    Attack("sleeping for ever without time", "import asyncio\nwhile True: await asyncio.sleep(3600)", (TIMEOUT,)),
+    Attack("questions all at once", "import asyncio\nawait asyncio.gather(*[never(i=i) for i in range(400)])", (TIMEOUT,)),
+    # --- numbers and text ---
+    Attack("a number of ten thousand digits", "10 ** 10000", (THROWN,), error="ValueError"),
+    Attack("a number of a million digits as text", "import sys\nsys.set_int_max_str_digits(0)\nlen(str(10 ** 100000))", (OK, TIMEOUT), value=100001),
+    Attack("a decimal of a hundred million digits", "import decimal\ndecimal.getcontext().prec = 10 ** 8\ndecimal.Decimal(1) / 3", (MEMORY, TIMEOUT)),
+    Attack("a decimal made whole", "import decimal\nint(decimal.Decimal('1e100000000'))", (TIMEOUT, MEMORY)),
+    Attack("a fraction of ten million digits", "from fractions import Fraction\nFraction('1e10000000')", (TIMEOUT, MEMORY, OK)),
+    Attack("a repeat in a repeat", "import re\nre.compile('(?:a{1,1000}){1,1000}' * 50).match('a' * 10000)", (TIMEOUT, THROWN)),
+    Attack("infinity as an argument", "echo(a=float('inf'))", (THROWN,), error="ValueError"),
+    Attack("a lone surrogate below our library", "import wit_world\nwit_world.emit(0, '\\ud800')", (THROWN,)),
+    Attack("a question to the bridge that is no JSON", "import wit_world\ntry: wit_world.call('echo', 'NaN', False)\nexcept Exception as e: x = e.value\nx", (OK,), value='{"message":"not JSON: NaN is not JSON","reason":"input-schema"}'),
+    Attack("an answer that nobody asked for", "import wit_world\nwit_world.wait()", (OK,), value=""),
+    Attack("the guest's own settings", "import sys\nsys._getframe(1).f_globals['_settings']['output'] = 10 ** 12\n'x' * 3000000", (OUTPUT,)),
+    # --- reaching out ---
+    Attack("signals and maps", "import signal", (THROWN,), error=GONE),
+    Attack("mmap", "import mmap", (THROWN,), error=GONE),
+    Attack("a raw descriptor", "import _io\n_io.FileIO(0).read()", (THROWN,)),
+    Attack("a real file", "import _io\n_io.open('/etc/passwd')", (THROWN,)),
+    Attack("the real clock", "import sys\ndel sys.modules['time']\nimport time\ntime.time()", (THROWN,)),
+    Attack("a pickle that runs a command", "import pickle\npickle.loads(b'cos\\nsystem\\n(S\"id\"\\ntR.')", (THROWN,)),
 )  # fmt: skip
 
 # Needs the engine compiled a second time, with counters in it: half a minute.

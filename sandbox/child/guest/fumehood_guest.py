@@ -21,7 +21,6 @@ import datetime
 import decimal
 import enum
 import fractions
-import functools
 import importlib
 import inspect
 import io
@@ -45,6 +44,7 @@ import wit_world
 
 # A script can import what is loaded while the image is made, and nothing else.
 for _name in [
+    "_pylong",
     "abc",
     "array",
     "binascii",
@@ -117,6 +117,7 @@ for _name in [
 
 FILE = "<script>"
 MESSAGE_MAX = 8000
+UNTOLD = '{"type": "Error", "message": "(an error that cannot be shown)"}'
 # what crosses at once: the host copies a string several times over before it can look at its length
 PIECE = 64 << 10
 STOP = 2  # the "stream" that ends the script with the reason given
@@ -304,14 +305,36 @@ datetime.date = _Date
 
 # --- asyncio without an operating system: waiting takes no time
 # -------------------------------------------------------------------
+_waiting = {}  # futures of the questions that are open, by number
+PATIENCE = 100  # turns of a busy loop before it stops for an answer that something may wait for
+
+
+def _settle(answer):
+    number, _, rest = answer.partition(" ")
+    future = _waiting.pop(int(number or 0), None)
+    if future is None or future.done():
+        return
+    value = _loads(rest[2:])
+    if rest[0] == "1":
+        future.set_result(value)
+    else:
+        future.set_exception(ToolError(value.get("message") or "the tool failed", value.get("reason")))
+
+
 class _NoSelector:
     def __init__(self):
         self.loop = None
+        self.turns = 0
 
     def select(self, timeout=None):
-        if timeout is None:
+        idle = timeout is None or timeout > 0
+        self.turns = 0 if idle else self.turns + 1
+        if _waiting and (idle or self.turns > PATIENCE):
+            self.turns = 0
+            _settle(wit_world.wait())
+        elif timeout is None:
             raise Deadlock("the script waits for something that nothing can bring about")
-        if timeout > 0:
+        elif idle:
             self.loop._virtual += timeout
         return []
 
@@ -404,15 +427,75 @@ def _awaitable(value):
     return value if inspect.isawaitable(value) or hasattr(value, "__await__") else _Ready(value)
 
 
+def _await_call(function, /, *args, **kwargs):
+    """`await f(…)`: a tool is asked without waiting here, so that several can be on their way at once."""
+    return _awaitable(_start_call(function, *args, **kwargs))
+
+
+def _start_call(function, /, *args, **kwargs):
+    start = getattr(function, "start", None) if type(function) is _Tool else None
+    if start is None or asyncio._get_running_loop() is None:
+        return function(*args, **kwargs)
+    return start(*args, **kwargs)
+
+
+def _task_call(function, /, *args, **kwargs):
+    value = _start_call(function, *args, **kwargs)
+    return _answer_of(value) if asyncio.isfuture(value) else value
+
+
+async def _answer_of(future):
+    return await future
+
+
 class _Awaits(ast.NodeTransformer):
-    """`await tool()` where `tool()` is a plain value already."""
+    """`await tool()`, where `tool()` is a plain value otherwise; the same for calls that are handed to
+    `gather` and its like.
+    """
+
+    TAKE_MANY = frozenset(
+        ("gather", "create_task", "ensure_future", "wait", "wait_for", "as_completed", "shield")
+    )
 
     def visit_Await(self, node):
         self.generic_visit(node)
-        wrapped = ast.Call(ast.Name("__fumehood_await__", ast.Load()), [node.value], [])
-        node.value = ast.copy_location(wrapped, node.value)
-        ast.fix_missing_locations(node)
+        if isinstance(node.value, ast.Call) and _name_of(node.value.func) not in self.TAKE_MANY:
+            node.value = _through("__fumehood_await_call__", node.value)
+        else:
+            wrapped = ast.Call(ast.Name("__fumehood_await__", ast.Load()), [node.value], [])
+            node.value = ast.fix_missing_locations(ast.copy_location(wrapped, node.value))
         return node
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        if _name_of(node.func) in self.TAKE_MANY:
+            helper = (
+                "__fumehood_task_call__"
+                if _name_of(node.func) == "create_task"
+                else "__fumehood_start_call__"
+            )
+            node.args = [self._started(argument, helper) for argument in node.args]
+        return node
+
+    def _started(self, node, helper):
+        if isinstance(node, ast.Call):
+            return _through(helper, node)
+        if isinstance(node, ast.Starred):
+            node.value = self._started(node.value, helper)
+        elif isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
+            node.elt = self._started(node.elt, helper)
+        elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            node.elts = [self._started(item, helper) for item in node.elts]
+        return node
+
+
+def _name_of(node):
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
+
+
+def _through(helper, call):
+    made = ast.Call(ast.Name(helper, ast.Load()), [call.func, *call.args], call.keywords)
+    return ast.fix_missing_locations(ast.copy_location(made, call))
 
 
 # --- randomness: from the seed the host gives, since the state in the image is the same for every
@@ -482,11 +565,26 @@ class ToolError(Exception):
         self.reason = reason
 
 
-def _ask(name, args, fetch):
+def _question(name, args):
     sys.stdout.flush()
     question = _dumps(args, allow_nan=False)
     if len(question) > _settings["bridge_bytes"]:
         wit_world.emit(STOP, "bridge-bytes\n" + name[:256])
+    return question
+
+
+def _start(name, args, fetch):
+    """Ask without waiting: a future of the running loop."""
+    question = _question(name, args)
+    while len(_waiting) >= _settings["pending"]:  # rather wait for one than end for asking too many
+        _settle(wit_world.wait())
+    number = wit_world.ask(name, question, fetch)
+    future = _waiting[number] = asyncio.get_running_loop().create_future()
+    return future
+
+
+def _ask(name, args, fetch):
+    question = _question(name, args)
     try:
         answer = wit_world.call(name, question, fetch)
     except componentize_py_types.Err as error:
@@ -495,11 +593,42 @@ def _ask(name, args, fetch):
     return _loads(answer)
 
 
-def tool(name, /, *args, **kwargs):
-    """Call a granted tool by name: keyword arguments, or one dictionary."""
+def _arguments(name, args, kwargs):
     if len(args) > 1 or (args and kwargs):
         raise TypeError(f"{name}() takes keyword arguments or one dictionary")
-    return _ask(str(name), args[0] if args else kwargs, False)
+    return args[0] if args else kwargs
+
+
+class _Tool:
+    """A function that asks the host: called, it waits; with `start`, it gives a future."""
+
+    def __init__(self, name, now, start, doc=None):
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = doc
+        self._now = now
+        self.start = start
+
+    def __call__(self, /, *args, **kwargs):
+        return self._now(*args, **kwargs)
+
+    def __repr__(self):
+        return f"<tool {self.__name__}>"
+
+
+def _granted(name):
+    return _Tool(
+        name,
+        lambda *args, **kwargs: _ask(name, _arguments(name, args, kwargs), False),
+        lambda *args, **kwargs: _start(name, _arguments(name, args, kwargs), False),
+    )
+
+
+tool = _Tool(
+    "tool",
+    lambda name, /, *args, **kwargs: _ask(str(name), _arguments(name, args, kwargs), False),
+    lambda name, /, *args, **kwargs: _start(str(name), _arguments(name, args, kwargs), False),
+    "Call a granted tool by name: keyword arguments, or one dictionary.",
+)
 
 
 class Tools:
@@ -507,7 +636,7 @@ class Tools:
 
     def __init__(self, names):
         for name in names:
-            function = functools.partial(tool, name)
+            function = _granted(name)
             self.__dict__[name] = self.__dict__[_plain_name(name)] = function
             if "." in name:
                 space, rest = name.split(".", 1)
@@ -543,15 +672,26 @@ class Reply:
         return _loads(self.body)
 
 
-def fetch(url, *, method="GET", headers=None, body=None, json=None):
-    """A request through the host's broker, to where the rules allow."""
+def _request(url, *, method="GET", headers=None, body=None, json=None):
     headers = dict(headers or {})
     if json is not None:
         body = _dumps(json)
         headers.setdefault("content-type", "application/json")
     if isinstance(body, bytes):
         body = body.decode("utf-8")
-    return Reply(_ask("fetch", {"url": str(url), "method": method, "headers": headers, "body": body}, True))
+    return {"url": str(url), "method": method, "headers": headers, "body": body}
+
+
+async def _fetched(future):
+    return Reply(await future)
+
+
+fetch = _Tool(
+    "fetch",
+    lambda url, **options: Reply(_ask("fetch", _request(url, **options), True)),
+    lambda url, **options: _fetched(_start("fetch", _request(url, **options), True)),
+    "A request through the host's broker: fetch(url, method=, headers=, body=, json=).",
+)
 
 
 # --- values out -----------------------------------------------------------------------------------------
@@ -596,29 +736,38 @@ def _globals():
         "__name__": "__main__",
         "__builtins__": builtins,
         "__fumehood_await__": _awaitable,
+        "__fumehood_await_call__": _await_call,
+        "__fumehood_start_call__": _start_call,
+        "__fumehood_task_call__": _task_call,
         "ToolError": ToolError,
     }
 
 
 def _run(code, space):
     tree = _compile(code, FILE, "exec", ast.PyCF_ONLY_AST | _ALLOW_AWAIT)
-    if "await" in code:
+    if "async" in code or "await" in code:
         tree = _Awaits().visit(tree)
     last = None
     if tree.body and isinstance(tree.body[-1], ast.Expr):
-        last = ast.Expression(tree.body.pop().value)
-    value = _step(_compile(tree, FILE, "exec", _ALLOW_AWAIT), space)
+        last = _compile(ast.Expression(tree.body.pop().value), FILE, "eval", _ALLOW_AWAIT)
+    first = _compile(tree, FILE, "exec", _ALLOW_AWAIT)
+    if any(part is not None and part.co_flags & inspect.CO_COROUTINE for part in (first, last)):
+        return _run_coroutine(_in_one_loop(first, last, space))
+    value = _eval(first, space)
     if last is not None:
-        value = _step(_compile(last, FILE, "eval", _ALLOW_AWAIT), space)
-    if inspect.iscoroutine(value):
-        value = _run_coroutine(value)
-    return value
+        value = _eval(last, space)
+    return _run_coroutine(value) if inspect.iscoroutine(value) else value
 
 
-def _step(code, space):
-    if code.co_flags & inspect.CO_COROUTINE:
-        return _run_coroutine(_eval(code, space))
-    return _eval(code, space)
+async def _in_one_loop(first, last, space):
+    """A script that waits at its top level, so that a task it made there lives as long as the script."""
+    value = None
+    for part in (first, last):
+        if part is not None:
+            value = _eval(part, space)
+            if part.co_flags & inspect.CO_COROUTINE:
+                value = await value
+    return await value if inspect.iscoroutine(value) else value
 
 
 def _own_frames(error):
@@ -633,8 +782,19 @@ def _own_frames(error):
     return frames
 
 
+_class_name = type.__dict__["__name__"].__get__  # a metaclass may have put another in its way
+
+
+def _told(mark, error, code):
+    """What the script threw; it may have broken whatever is needed to say so."""
+    try:
+        return mark + _describe(error, code)
+    except BaseException:
+        return mark + UNTOLD
+
+
 def _describe(error, code):
-    kind = type(error).__name__
+    kind = _class_name(type(error))
     try:
         message = str(error)
     except BaseException:
@@ -671,6 +831,7 @@ class WitWorld(wit_world.WitWorld):
         _source = random.Random(settings["seed"])
         _reseed(settings["seed"][::-1])
         sys.stdout, sys.stderr = out, err = _Out(0), _Out(1)
+        _waiting.clear()
         space = _session if _session is not None else _globals()
         if settings["session"]:
             _session = space
@@ -679,7 +840,7 @@ class WitWorld(wit_world.WitWorld):
             space["tools"], space["tool"] = Tools(settings["tools"]), tool
             for name in settings["tools"]:
                 if name.isidentifier() or _plain_name(name).isidentifier():
-                    space.setdefault(_plain_name(name), functools.partial(tool, name))
+                    space.setdefault(_plain_name(name), _granted(name))
         if settings["fetch"]:
             space["fetch"] = fetch
         linecache.cache[FILE] = (len(code), None, code.splitlines(True), FILE)
@@ -700,11 +861,12 @@ class WitWorld(wit_world.WitWorld):
                     }
                 )
         except MemoryError as error:
-            answer = "M" + _describe(error, code)
+            answer = _told("M", error, code)
         except BaseException as error:
-            answer = "E" + _describe(error, code)
-        out.flush()
-        err.flush()
+            answer = _told("E", error, code)
+        with contextlib.suppress(BaseException):
+            out.flush()
+            err.flush()
         return answer
 
 

@@ -31,10 +31,19 @@
     try { name = error instanceof ErrorCtor ? text(error.name) : undefined; } catch {}
     try { message = error instanceof ErrorCtor ? text(error.message) : typeof error === "object" && error ? stringify(error) : text(error); } catch {}
     try { stack = error instanceof ErrorCtor ? text(error.stack) : undefined; } catch {}
-    send(FAILURE, 0, stringify({ name, message: message ?? "(a value that cannot be printed)", stack }));
+    message = message === undefined ? "(a value that cannot be printed)" : cut(message);
+    let told;
+    try { told = stringify({ name: cut(name), message, stack: cut(stack) }); } catch {}
+    send(FAILURE, 0, told ?? UNTOLD);
   };
+  // What the host keeps of an error at most; cut here, since half a JSON text is none.
+  const MOST = 8192, UNTOLD = '{"message":"(an error that cannot be shown)"}';
+  const cut = (t) => t !== undefined && t.length > MOST ? apply(slice, t, [0, MOST]) : t;
+  const follow = (promise, settled) => { try { apply(then, promise, [settled, fail]); } catch (error) { fail(error); } };
   const done = (value) => {
-    if (value instanceof PromiseCtor) { apply(then, value, [done, fail]); return; }
+    let waits = false;
+    try { waits = value instanceof PromiseCtor; } catch {}
+    if (waits) { follow(value, done); return; }
     let json;
     try { json = stringify(value); } catch (error) { fail(error); return; }
     send(RESULT, 0, json ?? "null");
@@ -44,7 +53,7 @@
     (answer) => settle(answer),
     done,
     fail,
-    (promise) => { apply(then, promise, [(wrapped) => done(wrapped.value), fail]); },
+    (promise) => follow(promise, (wrapped) => done(wrapped.value)),
     () => state.buffer,
   ];
 
