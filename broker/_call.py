@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fumehood.broker._addresses import Address
-from fumehood.broker._decide import decide, match, refusal
+from fumehood.broker._decide import match, refusal
+from fumehood.broker._denials import Denials
+from fumehood.broker._known import Decisions
 from fumehood.broker._records import CLOSED, DENIED, NOT_A_REFUSAL, loggable, record_decision, row_of
 from fumehood.broker._target import BadTarget, Target
 from fumehood.broker._types import (
@@ -28,7 +30,6 @@ from fumehood.broker._types import (
     EgressPolicy,
     EgressRefused,
     EgressRequest,
-    Match,
     Source,
 )
 from fumehood.policies.names import Host
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 1000  # rows kept for the result; the log has them all
 MAX_IDLE = 8  # idle upstream connections kept by one call
-MAX_KNOWN = 256  # decisions of one call that are remembered
-MAX_KNOWN_TEXT = 512  # characters of path and query of a request whose decision is
 KEEP_ALIVE = 30.0  # seconds an idle connection may be used again, less when the answer's TTL is shorter
 
 
@@ -65,17 +64,6 @@ class Permit:
     counted: EgressRule | None = None  # whose budgets it holds a place of
 
 
-@dataclass(slots=True)
-class _Known:
-    """What was decided about one request, and everything that the decision is a function of."""
-
-    policy: EgressPolicy
-    matched: Match
-    answers: Answers | None = None
-    own: frozenset[Address] = frozenset()
-    decision: EgressDecision | None = None
-
-
 class BrokerCall:
     """Handed out by `Broker.open_call`.
 
@@ -93,7 +81,8 @@ class BrokerCall:
         self._idle: list[tuple[float, tuple[str, str, int], int, Exchange]] = []
         self._closing: set[asyncio.Task[object]] = set()
         self._doors: list[TransparentDoor] = []
-        self._known: dict[EgressRequest, _Known] = {}
+        self._denials = Denials(broker.rows, scope)
+        self._decisions = Decisions()
         self._live: dict[object, tuple[Permit, Callable[[str, str], None]]] = {}
         self.slots = asyncio.Semaphore(broker.limits.parallel)
 
@@ -141,7 +130,7 @@ class BrokerCall:
         if not self._open:
             raise await self.refuse(self._plain(request, "no-call", "call"), request, request.door, extra)
         policy = self.policy
-        known = self._recall(policy, request)
+        known = self._decisions.of(policy, request)
         matched = known.matched
         if matched.reason is not None:
             raise await self.refuse(refusal(request, matched), request, request.door, extra)
@@ -157,7 +146,7 @@ class BrokerCall:
             raise await self.refuse(decision, request, request.door, extra, retry_after=over.retry_after)
         try:
             answers = await self._broker.resolver.resolve(request.target.host)
-            decision = self._decide(known, request, answers)
+            decision = known.decide(answers, self._broker.own_addresses())
             if decision.outcome == "deny":
                 raise await self.refuse(decision, request, request.door, extra)
             permit = await self._allow(decision, request, answers, extra, policy)
@@ -168,25 +157,9 @@ class BrokerCall:
         permit.counted = counted
         return permit
 
-    def _recall(self, policy: EgressPolicy, request: EgressRequest) -> _Known:
-        """What `match` says, asked once for each request and policy: it is a function of the two."""
-        known = self._known.get(request)
-        if known is not None and known.policy is policy:
-            return known
-        known = _Known(policy, match(policy, request))
-        if len(request.target.path) + len(request.target.query or "") <= MAX_KNOWN_TEXT:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[request] = known
-        return known
-
-    def _decide(self, known: _Known, request: EgressRequest, answers: Answers) -> EgressDecision:
-        """What `decide` says; the last one again when policy, answers and own addresses are the same."""
-        own = self._broker.own_addresses()
-        if known.decision is None or known.answers != answers or known.own is not own:
-            known.decision = decide(known.policy, request, answers, own, matched=known.matched)
-            known.answers, known.own = answers, own
-        return known.decision
+    def tunnel_rules(self, request: EgressRequest) -> tuple[EgressRule, ...]:
+        """Every entry that lets this tunnel through, see `_decide.tunnel_rules`."""
+        return self._decisions.of(self.policy, request).tunnel_rules
 
     async def _allow(
         self,
@@ -219,11 +192,21 @@ class BrokerCall:
         retry_after: float | None = None,
     ) -> EgressRefused:
         """Put a refusal on disk and into the rows; returns the exception to raise."""
-        event_id = await record_decision(
-            self._broker.rows, self.scope, decision, request=request, door=door, extra=extra
-        )
-        self._add_row(row_of(decision, event_id))
-        return EgressRefused(decision, event_id, retry_after=retry_after)
+        return await self._refused(decision, request, door, extra, retry_after)
+
+    async def _refused(
+        self,
+        decision: EgressDecision,
+        request: EgressRequest | None,
+        door: Door,
+        extra: Mapping[str, object] | None,
+        retry_after: float | None = None,
+    ) -> EgressRefused:
+        event_id = await self._denials.record(decision, request, door, extra)
+        if event_id is not None:
+            row = row_of(decision, event_id)
+            self._add_row({**row, "port": (extra or {}).get("port", row["port"])})
+        return EgressRefused(decision, event_id or self._denials.last, retry_after=retry_after)
 
     async def refuse_text(
         self, text: str, bad: BadTarget, door: Door, extra: Mapping[str, object] | None = None
@@ -254,16 +237,7 @@ class BrokerCall:
         elif reason == "no-call":
             matched, hint = replace(matched, rule=None, source="call"), ""
         decision = replace(refusal(asked, matched), reason=reason, hint=hint, detail="looked up")
-        event_id = await record_decision(
-            self._broker.rows,
-            self.scope,
-            decision,
-            request=asked,
-            door="transparent",
-            extra={"port": None},
-        )
-        self._add_row({**row_of(decision, event_id), "port": None})
-        return EgressRefused(decision, event_id)
+        return await self._refused(decision, asked, "transparent", {"port": None})
 
     async def attach(self, sockets: NetSockets) -> None:
         """Serve the doors of this call's child: DNS, listeners by port, proxy. Attach before the call's frame
@@ -408,6 +382,7 @@ class BrokerCall:
             await exchange.aclose()
         while self._closing:
             await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._denials.close()
         await self._broker.rows.flush()
         self._broker.forget(self)
 

@@ -64,6 +64,14 @@ class ChildSocket:
         """
         if not self._ahead:
             try:
+                self._ahead = self.sock.recv(READ)  # most clients have spoken before they are looked at
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError:
+                return b""
+            else:
+                return self._ahead
+            try:
                 async with asyncio.timeout(timeout):
                     self._ahead = await self._loop.sock_recv(self.sock, READ)
             except (TimeoutError, OSError):
@@ -84,14 +92,19 @@ async def read_head(stream: ChildStream) -> bytes | None:
 
     Raises: BadHead; TimeoutError when the head does not end in HEAD_TIMEOUT seconds.
     """
-    data = await stream.read()
-    if not data:
+    first = await stream.read()
+    if not first:
         return None
+    if (end := find_end(first)) >= 0:  # as most do: whole and at once
+        stream.unread(first[end:]) if len(first) > end else None
+        return first[:end]
+    data, seen = bytearray(first), len(first)
     async with asyncio.timeout(HEAD_TIMEOUT):
-        while (end := find_end(data)) < 0:
+        while (end := find_end(data, seen)) < 0:
+            seen = len(data)
             more = await stream.read()
             if not more:
                 raise BadHead("the head is cut off")
             data += more
-    stream.unread(data[end:]) if len(data) > end else None
-    return data[:end]
+    stream.unread(bytes(data[end:])) if len(data) > end else None
+    return bytes(data[:end])

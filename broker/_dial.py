@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import socket
 import ssl
 import typing
@@ -56,8 +58,7 @@ class Dialer:
         if len(decision.vetted) == 1:  # nothing to race
             only = decision.vetted[0]
             try:
-                async with asyncio.timeout(timeout):
-                    return await self._connect(only, decision.port), only
+                return await self._connect(only, decision.port, timeout), only
             except TimeoutError as error:
                 raise DialFailed(f"{only}: no connection in {timeout:g} s") from error
             except OSError as error:
@@ -85,21 +86,49 @@ class Dialer:
             await _abandon(attempts)
         raise DialFailed("; ".join(errors) or "no address to dial")
 
-    async def _connect(self, address: Address, port: int) -> socket.socket:
+    async def _connect(self, address: Address, port: int, timeout: float | None = None) -> socket.socket:
         text, at = self._map(address.text, port) if self._map else (address.text, port)
         expected = parse_address(text)
         sock = socket.socket(expected.family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await asyncio.get_running_loop().sock_connect(sock, (text, at))
-            peer = parse_address(sock.getpeername()[0])
+            peer = await _peer_once_connected(sock, (text, at), timeout)
             if peer != expected:
                 raise OSError(f"the kernel connected to {peer} in place of {expected}")
         except BaseException:
             sock.close()
             raise
         return sock
+
+
+async def _peer_once_connected(sock: socket.socket, to: tuple[str, int], timeout: float | None) -> Address:
+    """Connect, and say whom the kernel calls the peer. Raises: OSError, TimeoutError."""
+    code = sock.connect_ex(to)
+    if code not in (0, errno.EINPROGRESS, errno.EINTR):
+        raise OSError(code, os.strerror(code))
+    try:
+        return parse_address(sock.getpeername()[0])  # a host nearby has answered within the call
+    except OSError as error:
+        if error.errno != errno.ENOTCONN:
+            raise
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    number = sock.fileno()
+    loop.add_writer(number, _wake, ready)
+    try:
+        async with asyncio.timeout(timeout):
+            await ready
+    finally:
+        loop.remove_writer(number)
+    if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(code, os.strerror(code))
+    return parse_address(sock.getpeername()[0])
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 async def _abandon(attempts: Iterable[asyncio.Task[socket.socket]]) -> None:

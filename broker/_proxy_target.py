@@ -40,6 +40,8 @@ def agrees(host: str, target: Target) -> bool:
     """Whether a Host header names the target, with or without its port (aiohttp and websockets leave it out
     in CONNECT).
     """
+    if host == target.authority:
+        return True  # letter by letter what it would be read as
     if target.scheme == "tunnel" and host == f"{target.host.text}:{target.port}":
         return True  # an IPv6 address without brackets, as httpx sends it beside a target that has them
     bare = None if target.scheme == "tunnel" else DEFAULT_PORTS[target.scheme]

@@ -12,6 +12,7 @@ nothing is awaited between the two; after SPLICE_AFTER bytes a direction moves t
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import socket
@@ -22,6 +23,8 @@ SPLICE_AFTER = 1024 * 1024  # bytes of one direction before a pipe is worth its 
 _PIPE = (
     1024 * 1024
 )  # bytes a pipe may hold; the limit for ordinary users (pipe(7), /proc/sys/fs/pipe-max-size)
+# What splice(2) says of a file or a kernel (or a filter of system calls) that does not take it.
+_NO_SPLICE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EPERM})
 _SHARED = memoryview(bytearray(BUFFER))
 
 
@@ -50,7 +53,9 @@ class _Direction:
         self._pending = b""
         self._pipe: tuple[int, int] | None = None
         self._in_pipe = 0
+        self._cannot_splice = False
         self._source_ended = False
+        self._reading = self._writing = False  # what the loop watches for us
         self._loop = asyncio.get_running_loop()
 
     def start(self, initial: bytes) -> None:
@@ -60,18 +65,25 @@ class _Direction:
             return
         self._pending = initial
         if initial:
-            self._loop.add_writer(self._out, self._on_writable)
             self._on_writable()
         else:
-            self._loop.add_reader(self._in, self._on_readable)
+            self._read_on()
+
+    def _read_on(self) -> None:
+        self._loop.add_reader(self._in, self._on_readable)
+        self._reading = True
+
+    def _read_no_more(self) -> None:
+        if self._reading:
+            self._loop.remove_reader(self._in)
+            self._reading = False
 
     def stop(self) -> None:
-        self._loop.remove_reader(self._in)
-        self._loop.remove_writer(self._out)
-        if self._pipe is not None:
-            for fd in self._pipe:
-                os.close(fd)
-            self._pipe = None
+        self._read_no_more()
+        if self._writing:
+            self._loop.remove_writer(self._out)
+            self._writing = False
+        self._close_pipe()
 
     def _on_readable(self) -> None:
         try:
@@ -83,7 +95,7 @@ class _Direction:
             return
         if moved == 0:
             self._source_ended = True
-            self._loop.remove_reader(self._in)
+            self._read_no_more()
             self._flushed()
             return
         self.count += moved
@@ -91,9 +103,10 @@ class _Direction:
             self.relay.over(self)
             return
         if self._pending or self._in_pipe:
-            self._loop.remove_reader(self._in)
+            self._read_no_more()
             self._loop.add_writer(self._out, self._on_writable)
-        elif self._pipe is None and self.limit is None and self.count > SPLICE_AFTER:
+            self._writing = True
+        elif self._pipe is None and self.count > SPLICE_AFTER and not self._cannot_splice:
             self._open_pipe()
 
     def _copy(self) -> int:
@@ -111,9 +124,17 @@ class _Direction:
     def _splice(self) -> int:
         assert self._pipe is not None
         flags = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
-        got = os.splice(self._in, self._pipe[1], _PIPE, flags=flags)
+        room = _PIPE if self.limit is None else min(_PIPE, self.limit - self.count + 1)
+        try:
+            got = os.splice(self._in, self._pipe[1], room, flags=flags)
+        except OSError as error:
+            if error.errno not in _NO_SPLICE:
+                raise
+            self._close_pipe()  # a kind of socket that cannot be spliced; the pipe is empty here
+            self._cannot_splice = True
+            return self._copy()
         self._in_pipe += got
-        if got:
+        if got and (self.limit is None or self.count + got <= self.limit):  # nothing over the limit goes on
             self._drain_pipe()
         return got
 
@@ -125,6 +146,15 @@ class _Direction:
                 self._in_pipe -= os.splice(self._pipe[0], self._out, self._in_pipe, flags=flags)
         except (BlockingIOError, InterruptedError):
             pass
+        except OSError as error:
+            if error.errno not in _NO_SPLICE:
+                raise
+            while self._in_pipe:
+                data = os.read(self._pipe[0], self._in_pipe)
+                self._pending += data
+                self._in_pipe -= len(data)
+            self._close_pipe()
+            self._cannot_splice = True
 
     def _on_writable(self) -> None:
         try:
@@ -133,27 +163,40 @@ class _Direction:
             elif self._in_pipe:
                 self._drain_pipe()
         except (BlockingIOError, InterruptedError):
-            return
+            pass
         except OSError as error:
             self.relay.broke(self, error)
             return
-        if not self._pending and not self._in_pipe:
+        if self._pending or self._in_pipe:
+            if not self._writing:
+                self._loop.add_writer(self._out, self._on_writable)
+                self._writing = True
+            return
+        if self._writing:
             self._loop.remove_writer(self._out)
-            if self._source_ended:
-                self._flushed()
-            else:
-                self._loop.add_reader(self._in, self._on_readable)
+            self._writing = False
+        if self._source_ended:
+            self._flushed()
+        else:
+            self._read_on()
 
     def _flushed(self) -> None:
         """The source ended and everything is passed on: pass the end on too."""
         if self._pending or self._in_pipe:
             return
+        self.ended = True
+        if self.relay.direction_ended():
+            return  # both sockets are closed at once, which says the same
         try:
             self.sink.shutdown(socket.SHUT_WR)
         except OSError:
             pass  # the other side is gone already; its own direction notices
-        self.ended = True
-        self.relay.direction_ended()
+
+    def _close_pipe(self) -> None:
+        if self._pipe is not None:
+            for fd in self._pipe:
+                os.close(fd)
+            self._pipe = None
 
     def _open_pipe(self) -> None:
         try:
@@ -201,8 +244,11 @@ class Relay:
         try:
             self._down.start(b"")
             self._up.start(self._initial)
-            async with asyncio.timeout(timeout):
+            if timeout is None:
                 reason, detail = await self._done
+            else:
+                async with asyncio.timeout(timeout):
+                    reason, detail = await self._done
         except TimeoutError:
             reason, detail = "budget-time", f"the tunnel was open for {timeout:g} s"
         finally:
@@ -222,9 +268,13 @@ class Relay:
         for sock in (self._child, self._upstream):
             sock.close()
 
-    def direction_ended(self) -> None:
-        if self._up.ended and self._down.ended and not self._done.done():
+    def direction_ended(self) -> bool:
+        """Whether it was the last one."""
+        if not (self._up.ended and self._down.ended):
+            return False
+        if not self._done.done():
             self._done.set_result((None, ""))
+        return True
 
     def broke(self, direction: _Direction, error: OSError) -> None:
         """A socket failed: a reset by either side ends the tunnel, and is nobody's refusal."""

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from fumehood.broker._call import BrokerCall
 
 log = logging.getLogger("fumehood.broker")
+_DEFER = 5  # seconds a connection to the proxy may be silent before it is taken nevertheless
+_AGAIN = 0.1  # seconds before accepting is tried again after it failed
 MAX_CONNECTIONS = 1024  # of one call at once; the next ones are closed unserved
 MAX_REFUSED_NAMES = 1000  # rows about refused names in one call; a flood of names is counted, not written
 MAX_EARLY_NAMES = 64  # questions from before the call that are looked at; the buffer holds some more
@@ -96,10 +98,11 @@ class TransparentDoor:
         self._dns_tasks = 0
         self._refused_names: set[str] = set()
         self._early_names: set[str] = set()
-        self._began = False
+        self._began = self._closed = False
         self._unserved = Unserved(sockets.watches, self._refuse_attempt)
         self._has_ipv6 = any(sock.family == socket.AF_INET6 for sock in sockets.tcp.values())
         self._loop = asyncio.get_running_loop()
+        self._accepting: set[int] = set()
         self.dropped = 0
 
     def __repr__(self) -> str:
@@ -119,15 +122,13 @@ class TransparentDoor:
         if self._sockets.dns_udp is not None:
             self._loop.add_reader(self._sockets.dns_udp, self._on_datagram)
         if self._sockets.dns_tcp is not None:
-            self._spawn(self._accept(self._sockets.dns_tcp, self._serve_dns))
+            self._accept_on(self._sockets.dns_tcp, self._serve_dns)
         for port, listener in self._sockets.tcp.items():
-            self._spawn(self._accept(listener, lambda sock, port=port: self._serve(sock, port)))
-        if self._sockets.proxy is not None:
-            self._spawn(
-                self._accept(
-                    self._sockets.proxy, lambda sock: serve_proxy(self._call, ChildSocket(sock), self._names)
-                )
-            )
+            self._accept_on(listener, lambda sock, port=port: self._serve(sock, port))
+        if (proxy := self._sockets.proxy) is not None:
+            with contextlib.suppress(OSError):  # its clients speak first, so a silent one need not be served
+                proxy.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _DEFER)
+            self._accept_on(proxy, lambda sock: serve_proxy(self._call, ChildSocket(sock), self._names))
 
     async def settle(self) -> None:
         """Have a row for everything that was attempted by now and that no door took."""
@@ -135,9 +136,13 @@ class TransparentDoor:
 
     async def close(self) -> None:
         """End every connection and close the sockets."""
+        self._closed = True
         await self._unserved.close()
         if self._sockets.dns_udp is not None and self._sockets.dns_udp.fileno() >= 0:
             self._loop.remove_reader(self._sockets.dns_udp)
+        for number in self._accepting:
+            self._loop.remove_reader(number)
+        self._accepting.clear()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -148,22 +153,34 @@ class TransparentDoor:
     # -- connections
     # ------------------------------------------------------------------------------------------
 
-    async def _accept(self, listener: socket.socket, serve: Any) -> None:
-        while True:
+    def _accept_on(self, listener: socket.socket, serve: Any) -> None:
+        number = listener.fileno()
+        self._accepting.add(number)
+        self._loop.add_reader(number, self._on_connection, listener, number, serve)
+
+    def _on_connection(self, listener: socket.socket, number: int, serve: Any) -> None:
+        for _ in range(32):  # a flood of connections must not keep the loop
             try:
-                sock, _ = await self._loop.sock_accept(listener)
+                sock, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
             except OSError as error:
-                if listener.fileno() < 0:
-                    return
-                log.warning("accepting a child's connection failed: %s", error)
-                await asyncio.sleep(0.1)  # out of descriptors: let some close
-                continue
-            if self._open >= MAX_CONNECTIONS:
-                self.dropped += 1
-                sock.close()
+                self._loop.remove_reader(number)
+                self._accepting.discard(number)
+                if listener.fileno() >= 0:
+                    log.warning("accepting a child's connection failed: %s", error)
+                    # Out of descriptors: let some close.
+                    self._loop.call_later(_AGAIN, self._accept_again, listener, serve)
+                return
+            if self._open >= MAX_CONNECTIONS or not self._call.broker.places.take(self._open):
+                self._drop(sock)
                 continue
             self._open += 1
             self._spawn(self._guarded(sock, serve(accepted(sock))))
+
+    def _accept_again(self, listener: socket.socket, serve: Any) -> None:
+        if listener.fileno() >= 0 and not self._closed:
+            self._accept_on(listener, serve)
 
     async def _guarded(self, sock: socket.socket, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -174,7 +191,22 @@ class TransparentDoor:
             log.exception("serving a child's connection failed")
         finally:
             self._open -= 1
+            self._call.broker.places.give_back()
             sock.close()
+
+    def _drop(self, sock: socket.socket) -> None:
+        """Close a connection that is one too many; the first of a call has a row."""
+        self.dropped += 1
+        if self.dropped == 1:
+            address, port = sock.getsockname()[:2]
+            target = self._target(parse_address(address), port) or _literal(parse_address(address), port)
+            decision = EgressDecision(
+                "deny", "budget-rate", target, None, self._call.policy.owner, "budget",
+                detail=f"{self._open} connections of the call are open already",
+            )  # fmt: skip
+            asked = EgressRequest(target, None, "transparent")
+            self._call.later(self._call.refuse(decision, asked, "transparent"))
+        sock.close()
 
     async def _serve(self, sock: socket.socket, port: int) -> None:
         child = ChildSocket(sock)

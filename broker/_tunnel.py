@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from fumehood.broker._call import BrokerCall, Permit
 from fumehood.broker._child import ChildSocket
-from fumehood.broker._decide import match, tunnel_rules
+from fumehood.broker._decide import match
 from fumehood.broker._dial import DialFailed
 from fumehood.broker._hello import BadHello, Hello, HelloReader, looks_like_tls
 from fumehood.broker._http_door import Place, serve_http

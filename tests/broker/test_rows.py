@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fumehood.agent import EventLog
-from fumehood.broker import Answers, CallScope, EgressRequest, FetchRequest, decide
-from fumehood.broker._addresses import Address, parse_address
+from fumehood.broker import CallScope, FetchRequest
 from fumehood.broker._records import Row, Rows
-from fumehood.broker._target import parse_url
-from tests.broker.world import PUBLIC, Journal, World, policy
+from tests.broker.world import PUBLIC, Journal, World
 
 pytestmark = pytest.mark.anyio
 SCOPE = CallScope("call-1", "exec-1", "tool")
@@ -102,48 +99,3 @@ async def test_the_end_of_one_message_shares_the_commit_of_the_next_and_a_calls_
                 await call.fetch(FetchRequest("GET", "http://api.example.com/"))
         kinds = [event.kind for event in log.events(call_id="call-1")]
     assert kinds == ["EGRESS_ALLOWED", "EGRESS_CLOSED", "EGRESS_ALLOWED", "EGRESS_CLOSED"]
-
-
-async def test_a_remembered_decision_is_the_one_that_would_be_taken_now(world: World) -> None:
-    """Policy, answers and own addresses change one after the other; each time the decision is a fresh one."""
-    world.name({})
-    one, other = parse_address(PUBLIC), parse_address("10.0.0.1")
-    first = policy("http://api.example.com")
-    policies = (first, replace(first, deny=policy("http://api.example.com/admin").allow), first)
-    answers = (Answers((one,), ttl=5), Answers((other,)), Answers((one, other)), Answers(error="none"))
-    own: tuple[frozenset[Address], ...] = (frozenset(), frozenset([one]))
-    asked = [
-        EgressRequest(parse_url(url), method, "fetch")
-        for url in ("http://api.example.com/", "http://api.example.com/admin", "http://b.example.com/")
-        for method in ("GET", "POST")
-    ]
-    async with world.call("http://api.example.com") as call:
-        for _ in range(2):
-            for rules in policies:
-                for said in answers:
-                    for mine in own:
-                        call.broker._own = (float("inf"), mine or frozenset([parse_address("192.0.2.1")]))
-                        for request in asked:
-                            known = call._recall(rules, request)
-                            found = (
-                                call._decide(known, request, said) if known.matched.reason is None else None
-                            )
-                            fresh = decide(rules, request, said, call.broker.own_addresses())
-                            assert (found or fresh) == fresh
-                            assert (found is None) == (fresh.reason in ("not-listed", "denied-by-rule"))
-        assert len(call._known) == len(asked)
-
-
-async def test_what_is_remembered_of_a_call_is_bounded(world: World) -> None:
-    world.name({})
-    async with world.call("http://api.example.com") as call:
-        for number in range(1000):
-            call._recall(
-                call.policy, EgressRequest(parse_url(f"http://api.example.com/{number}"), "GET", "fetch")
-            )
-        assert len(call._known) <= 256
-        call._known.clear()
-        call._recall(
-            call.policy, EgressRequest(parse_url("http://api.example.com/" + "x" * 600), "GET", "fetch")
-        )
-        assert call._known == {}

@@ -218,6 +218,11 @@ PROMISES: list[tuple[str, ...]] = [
         "design D5, RFC 9110 section 15.5.20",
     ),
     (
+        "broker:tunnel-budget-to-the-byte",
+        "Not one byte over a tunnel's budget goes on, whether its bytes are copied or spliced.",
+        "contract section 1 (max_request, max_response)",
+    ),
+    (
         "broker:tunnels-bounded-and-fair",
         (
             "A thousand idle and two hundred busy tunnels share the broker fairly, within 100 MB, and "
