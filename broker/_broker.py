@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fumehood.broker._addresses import Address, own_addresses
-from fumehood.broker._budget import Budgets
+from fumehood.broker._budget import Budgets, Places
 from fumehood.broker._call import BrokerCall
 from fumehood.broker._dial import Dialer, DialMap, client_context
 from fumehood.broker._records import Rows
@@ -74,6 +74,7 @@ class Broker:
         self.limits = limits or Limits()
         self.resolver = Resolver(nameservers, lifetime=self.limits.resolve)
         self.budgets = Budgets()
+        self.places = Places()
         self._trust = trust
         self._tls: ssl.SSLContext | None = None
         self._tls_h2: ssl.SSLContext | None = None

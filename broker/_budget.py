@@ -2,12 +2,15 @@
 
 Guarantees: a token bucket holds one second's worth (at least one), so a burst at the rate passes and a burst
 beyond it does not; a connection slot is given back exactly once. No timers: tokens are counted when asked.
+Descriptors are shared as well: a call holds at most as many connections as are still free, so that no call
+leaves the others none.
 Not here: byte and time budgets, which the doors count as they go.
 """
 
 from __future__ import annotations
 
 import math
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +41,27 @@ class _Bucket:
             self.tokens -= 1
             return 0.0
         return (1 - self.tokens) / self.rate
+
+
+class Places:
+    """Connections of children that are open, all calls together; each may use two descriptors.
+
+    most: of all calls; None takes four fifths of the descriptors that this process may have.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most if most is not None else resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 2 // 5
+        self.taken = 0
+
+    def take(self, held: int) -> bool:
+        """Take a place for a call that holds `held`; False when it must not have another."""
+        if held >= self.most - self.taken:
+            return False
+        self.taken += 1
+        return True
+
+    def give_back(self) -> None:
+        self.taken -= 1
 
 
 class Budgets:

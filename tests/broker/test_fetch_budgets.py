@@ -6,8 +6,12 @@ import anyio
 import pytest
 
 from fumehood.broker import EgressRefused, FetchRequest
-from fumehood.broker._budget import Budgets, OverBudget
+from fumehood.broker._budget import Budgets, OverBudget, Places
+from fumehood.broker._call import MAX_ROWS
+from fumehood.broker._denials import MAX_REFUSALS
 from fumehood.policies.rules import parse_rule
+from tests.broker.clients import RawServer
+from tests.broker.test_transparent import caged
 from tests.broker.world import PUBLIC, World, corpus
 
 pytestmark = pytest.mark.anyio
@@ -74,3 +78,54 @@ def test_a_bucket_refills_with_time_and_a_slot_is_given_back_once() -> None:
     assert budgets.enter("other tool", rule) is None, "counted per tool"
     now[0] = 0.5
     assert budgets.enter("t", rule) is None
+
+
+@pytest.mark.promise("broker:every-attempt-is-a-row")
+async def test_a_tool_that_goes_on_asking_is_refused_and_the_log_stays_bounded(world: World) -> None:
+    async with world.call("https://api.example.com") as call:
+        for count in range(MAX_REFUSALS + 300):
+            with pytest.raises(EgressRefused) as caught:
+                await call.fetch(FetchRequest("GET", f"https://n{count}.evil.test/"))
+            assert caught.value.reason == "not-listed"
+        with pytest.raises(EgressRefused):
+            await call.fetch(FetchRequest("GET", "https://127.1/"))
+        assert len(world.journal.events) == MAX_REFUSALS and len(call.rows) == MAX_ROWS
+        assert caught.value.event_id == world.journal.events[-1]["id"]
+    last = world.journal.events[-1]["data"]
+    assert len(world.journal.events) == MAX_REFUSALS + 1
+    assert (last["outcome"], last["count"]) == ("deny", 301)
+    assert last["reasons"] == {"not-listed": 300, "ambiguous-url": 1}
+
+
+def test_a_call_holds_at_most_as_many_places_as_are_still_free() -> None:
+    places = Places(100)
+    greedy = sum(places.take(held) for held in range(100))
+    second = sum(places.take(held) for held in range(100))
+    assert (greedy, second, places.taken) == (50, 25, 75)
+    for _ in range(50):
+        places.give_back()
+    assert places.take(25)
+
+
+async def test_a_call_that_opens_connections_without_end_leaves_places_to_another(world: World) -> None:
+    world.ports[22] = world.stack.enter_context(RawServer())  # type: ignore[assignment]
+    world.name({"*": [PUBLIC]}, ttl=60)
+    code = """
+import socket
+held = [socket.create_connection(("api.example.com", 22)) for _ in range(30)]
+for at, s in enumerate(held):
+    s.settimeout(20)
+    try:
+        s.sendall(b"x")
+        if not s.recv(1): break
+    except OSError: break
+else: at += 1
+print(at)
+"""
+    async with caged(world, "tcp://api.example.com:22") as (call, namespace):
+        call.broker.places = Places(40)
+        done = await namespace.python(code)
+        assert done.out == "20\n", done
+        await call.close()
+        assert [row["reason"] for row in call.rows if row["reason"]] == ["budget-rate"]
+        assert (len(call.rows), call.broker.places.taken) == (21, 0)

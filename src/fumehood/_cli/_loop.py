@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -22,6 +23,7 @@ PROGRESS_AFTER_S = 2.0
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PASSED = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+DESCRIPTORS = 65_536
 GRACE_S = 5.0
 """What a program that was told to end has for it."""
 
@@ -60,12 +62,23 @@ def run_async(work: Coroutine[Any, Any, T], take: Callable[[int], bool] | None =
                 stack.callback(loop.remove_signal_handler, number)
             return await task
 
+    _allow_descriptors()
     try:
         return asyncio.run(inner())
     except asyncio.CancelledError:
         if caught:
             raise SystemExit(128 + caught[0]) from None
         raise
+
+
+def _allow_descriptors() -> None:
+    """As many descriptors as this process may ask for, within reason: the usual 1024 are two calls' worth of
+    connections. What a tool may have is set for each call.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextlib.contextmanager
