@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fumehood.broker._transparent import NetSockets, TransparentDoor
 
 MAX_ROWS = 1000  # rows kept for the result; the log has them all
-MAX_IDLE = 8  # idle upstream connections kept by one call
+MAX_IDLE = 32  # idle upstream connections kept by one call; an HTTP/2 child runs as many requests at once
 KEEP_ALIVE = 30.0  # seconds an idle connection may be used again, less when the answer's TTL is shorter
 
 

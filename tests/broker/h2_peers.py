@@ -88,11 +88,12 @@ class H2Side:
 
     def send(self, stream: int, data: bytes, *, end: bool = False) -> None:
         """Data, as fast as the peer takes it."""
-        while data:
+        at = 0
+        while at < len(data):
             room = min(self.h2.local_flow_control_window(stream), 16384)
             if room > 0:
-                self.h2.send_data(stream, data[:room])
-                data = data[room:]
+                self.h2.send_data(stream, data[at : at + room])
+                at += room
                 self.flush()
             elif not self.pump():
                 return
