@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
 from fumehood.isolate._child import Child
+
+logger = logging.getLogger(__name__)
 
 BURIED_S = 0.003
 """Between a child's end and its taking apart."""
@@ -43,14 +46,20 @@ class Endings:
     def _dig(self) -> None:
         self._digging = None
         buried, self._buried = self._buried, []
-        self.later(self._discard_all([child for child in buried if child.gone]))
-        for child in buried:
-            if not child.gone:
-                self.later(self.discard(child))
+        gone: list[Child] = []
+        for child in buried:  # asked once: one that goes meanwhile belongs to one of the two all the same
+            if child.gone:
+                gone.append(child)
+            else:
+                self.later(self._discard_all([child]))
+        self.later(self._discard_all(gone))
 
     async def _discard_all(self, children: list[Child]) -> None:
         for child in children:
-            await self.discard(child)
+            try:
+                await self.discard(child)
+            except OSError as error:  # the others are no part of it; `close` tries once more
+                logger.warning("%r could not be taken apart: %s", child, error)
 
     async def discard(self, child: Child) -> None:
         """Kill a child, see its end, give everything of it back."""

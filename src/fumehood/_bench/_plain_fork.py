@@ -35,7 +35,7 @@ def main(folder: str, control: socket.socket) -> None:
             try:
                 control.close()
                 channel = channels.Channel(socket.socket(fileno=fds[0]))
-                runtime.serve_module(channel, plan["tool"]["path"], "/tmp")
+                runtime.serve_module(channel, plan["tool"]["path"], plan["tool"]["name"], "/tmp")
             except channels.HostGone:
                 pass  # the answer was taken
             except BaseException:  # noqa: BLE001 - top of a process
