@@ -32,7 +32,8 @@ class Look(Services):
     async def put(self, data: bytes, media_type: str) -> dict[str, Any]:
         if await self.barrier.wait() == 0:
             self.seen = [
-                look(child.pid) for child in sorted(self.isolator._endings.living, key=lambda child: child.pid)
+                look(child.pid)
+                for child in sorted(self.isolator._endings.living, key=lambda child: child.pid)
             ]
         await self.barrier.wait()
         return await super().put(data, media_type)
