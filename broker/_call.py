@@ -20,7 +20,15 @@ from fumehood.broker._addresses import Address
 from fumehood.broker._decide import match, refusal
 from fumehood.broker._denials import Denials
 from fumehood.broker._known import Decisions
-from fumehood.broker._records import CLOSED, DENIED, NOT_A_REFUSAL, loggable, record_decision, row_of
+from fumehood.broker._records import (
+    CLOSED,
+    DENIED,
+    NOT_A_REFUSAL,
+    loggable,
+    loggable_fault,
+    record_decision,
+    row_of,
+)
 from fumehood.broker._target import BadTarget, Target
 from fumehood.broker._types import (
     Answers,
@@ -219,7 +227,7 @@ class BrokerCall:
             None,
             self.policy.owner,
             "grammar",
-            detail=loggable(bad.what),
+            detail=loggable_fault(bad.what, text),
             text=loggable(text),
         )
         return await self.refuse(decision, None, door, extra)

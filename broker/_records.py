@@ -23,6 +23,7 @@ log = logging.getLogger("fumehood.broker")
 ALLOWED, DENIED, CLOSED = "EGRESS_ALLOWED", "EGRESS_DENIED", "EGRESS_CLOSED"
 NOT_A_REFUSAL = frozenset({"no-answer", "upstream"})
 _MAX_TEXT = 512  # characters of anything the child chose that stand in a row
+_SCHEME = re.compile(r"\s*(?:(?:https?|wss?|ftp|tcp|socks[45]h?a?):)?[/\\]*", re.IGNORECASE)
 NOTE_DELAY = 0.02  # seconds that a row nobody waits for may stay in memory
 
 
@@ -111,12 +112,30 @@ class Rows:
 
 
 def loggable(text: str) -> str:
-    """Text that a tool or a peer wrote, without what could be a credential:
+    """A URL or address that a tool or a peer wrote, without what could be a credential: user and query."""
+    return re.sub(r"\?.*", "?…", _without_user(text), flags=re.DOTALL)
 
-    user names and queries are left out.
+
+def loggable_fault(what: str, text: str) -> str:
+    """What is wrong with `text`: without what the sentence quotes, where that may hold a user or a query."""
+    if "@" in what or "?" in what or loggable(text) != text:
+        return re.sub(r"['\"].*(?:['\"]|$)", "…", what, flags=re.DOTALL)
+    return what
+
+
+def _without_user(text: str) -> str:
+    """The text without a user name and password, in whatever spelling some parser would find them.
+
+    An @ behind the host is part of a path; behind a "port" that is none it ends a password with a slash.
     """
-    text = re.sub(r"(?<=//)[^/?#\s]*@", "…@", text)
-    return re.sub(r"\?[^\s'\"]*", "?…", text)
+    start = _SCHEME.match(text)
+    assert start is not None
+    rest = text[start.end() :]
+    host = re.split(r"[/\\?#]", rest, maxsplit=1)[0]
+    at = host.rfind("@")
+    if at < 0 and re.search(r":(?![0-9]{1,5}$)", host):
+        at = rest.rfind("@")
+    return text if at < 0 else f"{start[0]}…{rest[at:]}"
 
 
 def cut_off(text: str) -> dict[str, object]:

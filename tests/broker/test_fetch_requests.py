@@ -18,6 +18,7 @@ import pytest
 
 from fumehood.agent import EventLog
 from fumehood.broker import BrokerCall, EgressPolicy, EgressRefused, FetchRequest, Limits
+from fumehood.broker._records import loggable
 from fumehood.broker._refusal import http_refusal
 from fumehood.testing.dns import Misbehave, Said
 from fumehood.testing.http import Reply, Seen
@@ -568,3 +569,40 @@ async def test_a_long_url_is_cut_where_it_is_read_and_the_row_has_its_hash(
     shown = data["path"] if reason == "path" else data["text"]
     assert len(shown) == 512 and data["length"] >= 9000 and len(data["sha256"]) == 64, data
     assert len(json.dumps(data)) < 3000 and "s3cret" not in json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:s3cret-p@api.example.com/",
+        "https://s3cret-p@api.example.com/@scope/x",
+        "http:user:s3cret-p@api.example.com/",
+        "https:/user:s3cret-p@api.example.com/",
+        "https:\\\\user:s3cret-p@api.example.com/",
+        "///user:s3cret-p@api.example.com/",
+        "user:s3cret-p@api.example.com",
+        "https://user:s3cret-p/x@api.example.com/",
+        "https://user:s3cret-p#x@api.example.com/",
+        "https://user:s3cret-p?x@api.example.com/",
+        "https://user:a s3cret-p@api.example.com/",
+        "https://user:a's3cret-p\"b@api.example.com/",
+        "https://user:s3cret-p@" + "x" * 600,
+        "https://user:" + "s3cret-p" * 200 + "@api.example.com/",
+        "https://api.example.com/a b?key=s3cret-p",
+        "https://api.example.com/a%zz?key=s3cret-p c=s3cret-p",
+        "gopher://user:s3cret-p@api.example.com/",
+    ],
+)
+async def test_no_row_has_the_user_or_the_query_of_a_url_in_any_spelling(world: World, url: str) -> None:
+    world.serve(443, lambda seen: Reply.redirect(url), tls=True)
+    world.name(NAMES)
+    async with world.call("https://api.example.com/") as call:
+        for asked in (url, URL):  # as the tool's own, and as where a host redirects to
+            with pytest.raises(EgressRefused):
+                await call.fetch(FetchRequest("GET", asked))
+    assert "s3cret-p" not in json.dumps(world.journal.events), world.journal.events
+
+
+@pytest.mark.parametrize("text", ["https://127.1/@scope/x", "https://127.1:80/@scope", "127.1", "a@b"])
+def test_a_refused_place_stays_readable_in_its_row(text: str) -> None:
+    assert loggable(text) == {"a@b": "…@b"}.get(text, text)
