@@ -5,8 +5,8 @@ nothing that was acknowledged; rows of one `record_many` are all there or none; 
 `id` rise strictly, whatever the clock does. Does not guarantee: that a cut tail shows (keep a `head()`
 elsewhere and pass it to `verify`), nor secrecy (the file is 0600, not encrypted). Before editing: one thread
 owns the writing connection. It commits at once when idle and takes everything that gathered during a commit
-into the next one (group commit without a timer). The chain's head is read inside BEGIN IMMEDIATE, because
-other processes append too.
+or in one turn of an event loop into the next one (group commit without a timer). The chain's head is read
+inside BEGIN IMMEDIATE, because other processes append too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from fumehood.agent._canonical import clean_text
 from fumehood.agent._events import GENESIS, Event, NewEvent
@@ -84,6 +84,7 @@ class EventLog:
         self._read_only = read_only
         self._jobs: deque[_Job] = deque()
         self._wake = threading.Condition()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         self._closing = False
         self._forked = False
         self._tails: set[Callable[[], None]] = set()
@@ -136,10 +137,16 @@ class EventLog:
         """Append rows next to each other in one transaction; their ids once all are on disk. Raises: as
         `record`.
         """
+        self._check_writable()
         loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[list[str]] = loop.create_future()
-        self._submit(_Job([ready(event) for event in events], waiter, loop))
-        return await waiter
+        job = _Job([ready(event) for event in events], loop.create_future(), loop)
+        gathered = self._gathered.get(loop)
+        if gathered is not None:
+            gathered.append(job)
+        else:
+            self._gathered[loop] = [job]
+            loop.call_soon(self._hand_over, loop)
+        return await cast("asyncio.Future[list[str]]", job.waiter)
 
     def record_sync(
         self,
@@ -155,11 +162,27 @@ class EventLog:
 
     def record_many_sync(self, events: Sequence[NewEvent]) -> list[str]:
         """`record_many` for code without an event loop."""
+        self._check_writable()
         waiter: Future[list[str]] = Future()
-        self._submit(_Job([ready(event) for event in events], waiter))
+        job = _Job([ready(event) for event in events], waiter)
+        try:
+            self._hand_over(asyncio.get_running_loop())  # rows before these stay before them
+        except RuntimeError:
+            pass
+        self._submit([job])
         return waiter.result()
 
-    def _submit(self, job: _Job) -> None:
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the writer what one turn of the loop gathered: together these rows cost little more than one,
+        and the turn ends at once when nothing else is to do.
+        """
+        if jobs := self._gathered.pop(loop, None):
+            try:
+                self._submit(jobs)
+            except StorageError as error:
+                _settle([(job, None, error) for job in jobs])
+
+    def _check_writable(self) -> None:
         if self._forked:
             raise StorageError(
                 f"{self.path}: this log was opened before a fork",
@@ -167,10 +190,13 @@ class EventLog:
             )
         if self._read_only:
             raise StorageError(f"{self.path}: opened read-only", hint="open it without read_only to record")
+        if self._closing:
+            raise StorageError(f"{self.path}: the log is closed")
+
+    def _submit(self, jobs: list[_Job]) -> None:
         with self._wake:
-            if self._closing:
-                raise StorageError(f"{self.path}: the log is closed")
-            self._jobs.append(job)
+            self._check_writable()
+            self._jobs.extend(jobs)
             self._wake.notify()
 
     def _write_loop(self, connection: sqlite3.Connection) -> None:
@@ -311,6 +337,10 @@ class EventLog:
     def close(self) -> None:
         """Write what is waiting, then stop. Idempotent."""
         with self._wake:
+            if not self._closing and not self._forked:
+                # Each loop's list belongs to its thread; a log is closed when its loops record no more.
+                while self._gathered:
+                    self._jobs.extend(self._gathered.popitem()[1])
             self._closing = True
             self._wake.notify_all()
         if self._thread is not None and not self._forked:
