@@ -29,6 +29,7 @@ from fumehood.isolate.child.frames import (
 
 Message = dict[str, Any]
 _HELD = DATA_CHUNK
+_FRAME = 200  # bytes that an empty frame takes here: a child must not fill the host with nothing
 _SOCKET_BUFFER = 1 << 20
 _MOST_FDS = 64  # in one message; the kernel's own most is 253 (SCM_MAX_FD)
 
@@ -133,7 +134,7 @@ class Line:
             finally:
                 self._waiter = None
         frame = self._frames.popleft()
-        self._held -= len(frame[1])
+        self._held -= len(frame[1]) + _FRAME
         if not self._reading and self._held <= _HELD and self._fault is None:
             self._read_on()
         return frame
@@ -153,7 +154,7 @@ class Line:
                 raise EOFError
             for frame in self._parser.feed(data):
                 self._frames.append(frame)
-                self._held += len(frame[1])
+                self._held += len(frame[1]) + _FRAME
         except FrameTooLong as error:
             self._fault = OutputTooLong(str(error))
         except FrameError as error:

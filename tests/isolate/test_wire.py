@@ -4,6 +4,7 @@ a socket pair, with no real child.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -242,3 +243,24 @@ class AnsweringChild(PairedChild):
         await super().begin(spec, frame)
         self.line.theirs.sendall(self._data)
         self.line.theirs.close()
+
+
+@pytest.mark.promise("isolate:any-bytes-from-a-child")
+@pytest.mark.parametrize("payload", [0, 1000])
+async def test_what_nobody_asked_for_stays_in_the_child_s_socket(payload: int) -> None:
+    """Also where each frame is empty: a frame costs the host something, whatever is in it."""
+    line = Line()
+    with contextlib.closing(line):
+        line.theirs.setblocking(False)
+        frames = (header(JSON, payload) + bytes(payload)) * (65536 // (payload + 5))
+        sent, idle = 0, 0
+        while idle < 10:
+            try:
+                sent += line.theirs.send(frames)
+                idle = 0
+            except BlockingIOError:
+                idle += 1
+                await asyncio.sleep(0)
+        held = len(line._frames)
+    assert 0 < held <= DATA_CHUNK / 5 + 2000
+    assert sent < 8 << 20, "the rest waits where the child pays for it"
