@@ -339,11 +339,16 @@ class BrokerCall:
         """
         self._note_closed(permit, None, None, status)
 
-    def later(self, work: Coroutine[Any, Any, object]) -> None:
+    def count_refusal(self, reason: str) -> None:
+        """A refusal of a flood, which is counted in one row at the end of the call."""
+        self._denials.count(reason)
+
+    def later(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Run `work` beside the caller; `close` waits for it."""
         task: asyncio.Task[object] = asyncio.ensure_future(work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        return task
 
     def reached(self, permit: Permit, peer: Address) -> None:
         """Note that a connection was made."""

@@ -34,13 +34,17 @@ class Denials:
     ) -> str | None:
         """The id of the refusal's row, on disk; None when it was only counted."""
         if self._written >= MAX_REFUSALS:
-            self._beyond[str(decision.reason)] += 1
+            self.count(str(decision.reason))
             return None
         self._written += 1
         self._last = await record_decision(
             self._rows, self._scope, decision, request=request, door=door, extra=extra
         )
         return self._last
+
+    def count(self, reason: str) -> None:
+        """Note a refusal that gets no row of its own."""
+        self._beyond[reason] += 1
 
     @property
     def last(self) -> str:
@@ -59,7 +63,7 @@ class Denials:
                 "host": None,
                 "port": None,
                 "rule": None,
-                "detail": f"{count} refusals after the first {MAX_REFUSALS} were counted and not written",
+                "detail": f"{count} more refusals were counted and not written",
                 "count": count,
                 "reasons": dict(self._beyond),
             }

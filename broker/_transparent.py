@@ -96,10 +96,12 @@ class TransparentDoor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = 0
         self._dns_tasks = 0
-        self._refused_names: set[str] = set()
+        self._refused_names: dict[str, asyncio.Task[object]] = {}
         self._early_names: set[str] = set()
         self._began = self._closed = False
-        self._unserved = Unserved(sockets.watches, self._refuse_attempt)
+        self._unserved = Unserved(
+            sockets.watches, self._refuse_attempt, lambda: self._call.count_refusal("port")
+        )
         self._has_ipv6 = any(sock.family == socket.AF_INET6 for sock in sockets.tcp.values())
         self._loop = asyncio.get_running_loop()
         self._accepting: set[int] = set()
@@ -401,13 +403,18 @@ class TransparentDoor:
 
     async def _refuse_name(self, text: str, host: Host | None, detail: str) -> None:
         """One row for each refused name of the call."""
-        if text in self._refused_names or len(self._refused_names) >= MAX_REFUSED_NAMES:
+        writing = self._refused_names.get(text)
+        if writing is None and len(self._refused_names) >= MAX_REFUSED_NAMES:
+            self._call.count_refusal("not-listed")
             return
-        self._refused_names.add(text)
-        if host is None:
-            await self._call.refuse_text(text, BadTarget("malformed", detail), "transparent")
-        else:
-            await self._call.refuse_name(host)
+        if writing is None:
+            bad = BadTarget("malformed", detail)
+            writing = self._refused_names[text] = self._call.later(
+                self._call.refuse_text(text, bad, "transparent")
+                if host is None
+                else self._call.refuse_name(host)
+            )
+        await asyncio.shield(writing)  # whoever asks for it meanwhile waits for the row as well
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -39,14 +39,20 @@ class Attempt:
 
 
 class Unserved:
-    """Watches one child's namespace. told: called with each new attempt; it writes the row.
+    """Watches one child's namespace. told: called with each new attempt; it writes the row. beyond: called
+    for one after the first MAX_ATTEMPTS.
 
     The watches are gathered in one epoll(7) object, which is all that a call without attempts pays for.
     """
 
-    def __init__(self, watches: Sequence[socket.socket], told: Callable[[Attempt], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        watches: Sequence[socket.socket],
+        told: Callable[[Attempt], Awaitable[None]],
+        beyond: Callable[[], None],
+    ) -> None:
         self._watches = {sock.fileno(): sock for sock in watches}
-        self._told = told
+        self._told, self._beyond = told, beyond
         self._loop = asyncio.get_running_loop()
         self._known: set[Attempt] = set()
         self._writing: set[asyncio.Future[None]] = set()
@@ -55,7 +61,6 @@ class Unserved:
         if self._ready is not None:
             for fd in self._watches:
                 self._ready.register(fd, select.EPOLLIN)
-        self.dropped = 0
 
     def start(self) -> None:
         """Look whenever there is something to see."""
@@ -106,7 +111,7 @@ class Unserved:
         if attempt is None or attempt in self._known:
             return True
         if len(self._known) >= MAX_ATTEMPTS:
-            self.dropped += 1
+            self._beyond()
             return True
         self._known.add(attempt)
         writing = asyncio.ensure_future(self._told(attempt))

@@ -5,19 +5,23 @@ names, literals, server names, protocols, and what a refused client sees.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Sequence
+import struct
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
 from fumehood.broker import BrokerCall, NetSockets
+from fumehood.broker._dns_message import AAAA, NXDOMAIN, A
+from fumehood.broker._transparent import MAX_REFUSED_NAMES, TransparentDoor
 from tests.broker import netns
 from tests.broker.clients import RawServer
 from tests.broker.netns import Namespace
-from tests.broker.world import PUBLIC, World, policy
+from tests.broker.world import PUBLIC, Journal, World, policy
 
 pytestmark = pytest.mark.anyio
 
@@ -332,3 +336,38 @@ async def test_a_deny_entry_for_a_method_leaves_the_others_where_the_inside_can_
         assert (await namespace.run("curl", "-sS", "--fail", "http://api.example.com/")).code == 0
         refused = await namespace.run("curl", "-sS", "-i", "-d", "x", "http://api.example.com/")
         assert "403 EGRESS_DENIED denied-by-rule" in refused.out
+
+
+@pytest.mark.promise("broker:refused-name-never-resolved")
+async def test_nobody_hears_that_a_name_is_refused_before_its_row_is_on_disk(world: World) -> None:
+    written, seen = anyio.Event(), []
+
+    class Slow(Journal):
+        async def record(self, kind: str, data: Mapping[str, object], **ids: str | None) -> str:
+            await written.wait()
+            seen.append(data["host"])
+            return await super().record(kind, data, **ids)
+
+    def question(kind: int) -> bytes:
+        return b"\0\1\1\0\0\1\0\0\0\0\0\0\4evil\4test\0" + struct.pack("!HH", kind, 1)
+
+    async with world.call("https://api.example.com", recorder=Slow()) as call:
+        door = TransparentDoor(call, NetSockets())
+        both = [asyncio.ensure_future(door.answer(question(kind))) for kind in (A, AAAA)]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert [task.done() for task in both] == [False, False]
+        written.set()
+        answers = await asyncio.gather(*both)
+    assert [answer[3] & 15 for answer in answers if answer] == [NXDOMAIN, NXDOMAIN] and seen == ["evil.test"]
+
+
+async def test_names_without_end_are_counted_in_one_row(world: World) -> None:
+    async with world.call("https://api.example.com") as call:
+        door = TransparentDoor(call, NetSockets())
+        for number in range(MAX_REFUSED_NAMES + 50):
+            name = f"n{number}".encode()
+            labels = bytes([len(name)]) + name + b"\4evil\4test\0\0\1\0\1"
+            await door.answer(b"\0\1\1\0\0\1\0\0\0\0\0\0" + labels)
+    assert len(world.journal.events) == MAX_REFUSED_NAMES + 1
+    assert world.journal.events[-1]["data"]["reasons"] == {"not-listed": 50}
