@@ -149,6 +149,10 @@ class TransparentDoor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for listener in self._sockets.listeners():
+            # Nobody listens until the next call of a process that is used again, which has these sockets too.
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RD)
         for sock in self._sockets.all():
             sock.close()
 

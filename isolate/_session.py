@@ -271,7 +271,10 @@ class Session:
             self._seen.protocol_fault = "it closed its call socket and went on"
 
     def _take_doors(self) -> Doors:
-        sockets, self._child.doors = self._child.doors, []
+        sockets = self._child.doors
+        if self._spec.reuse:  # the process may serve a later call, which needs them as well
+            return doors_of(self._spec, [sock.dup() for sock in sockets])
+        self._child.doors = []
         return doors_of(self._spec, sockets)
 
     async def _one_message(self) -> None:

@@ -165,3 +165,38 @@ async def test_a_reload_closes_what_the_new_policy_refuses_and_the_call_goes_on(
         result = await call
     assert (result.outcome, result.value) == ("ok", ["HTTP/1.1 200", "not-listed"]), result.error
     assert "policy-changed" in [row["reason"] for row in result.egress]
+
+
+async def test_a_process_that_is_used_again_has_its_network_in_every_call_and_between_them_none(
+    tmp_path: Path, world: World
+) -> None:
+    server = world.serve(80, lambda seen: Reply(200, b"x"))
+    (tmp_path / "t.py").write_text(
+        "import socket, threading, urllib.request\n"
+        "def leave():\n"
+        "    for port in (80, 81):\n"
+        "        try: socket.create_connection(('10.0.0.1', port)).recv(1)\n"
+        "        except OSError: pass\n"
+        "    open('/tmp/left', 'w').close()\n"
+        "def run(input, ctx):\n"
+        "    if input == 'leave':\n"
+        "        threading.Timer(0.2, leave).start()\n"
+        "        return 0\n"
+        "    return urllib.request.urlopen('http://api.example.com/').status\n",
+        encoding="utf-8",
+    )
+    tool = '[tools.t]\nmodule = "t.py"\nreuse = true\negress = ["http://api.example.com"]\n'
+    path = configured(tmp_path, world, tool)
+    async with Host(load_config(path), dial=world.dial) as host:
+        first, left = await host.call("t", None), await host.call("t", "leave")
+        (child,) = host.isolator._cages["t"].kept.values()
+        while not Path(f"/proc/{child.pid}/root/tmp/left").exists():  # what it left behind tries meanwhile
+            await asyncio.sleep(0.01)
+        later = [await host.call("t", None), await host.call("t", None)]
+    assert [result.value for result in (first, *later)] == [200] * 3, [first.error, later[0].error]
+    assert len(server.seen) == 3 and left.egress == ()
+    assert [(row["reason"], row["host"], row["port"]) for row in later[0].egress] == [
+        ("no-call", "10.0.0.1", 80),
+        ("no-call", "10.0.0.1", 81),
+        (None, "api.example.com", 80),
+    ]
