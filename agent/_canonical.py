@@ -90,6 +90,9 @@ def is_clean(value: object) -> bool:
         elif kind is int:
             if not -(2**63) <= item < 2**63:
                 return False
+        elif kind is float:
+            if not math.isfinite(item):
+                return False
         elif kind is list:
             if not all(type(one) is str and one.isascii() for one in item):
                 return False

@@ -131,11 +131,12 @@ class Forward:
         permit = await self._call.authorize(EgressRequest(self._target, self._head.method, self._door))
         rule = permit.decision.rule
         timeout = rule.timeout if rule is not None else None
+        key = self._call.begin_watch(permit, self._end_by_policy)
         try:
+            if timeout is None:
+                return await self._attempt(permit)
             async with asyncio.timeout(timeout):
-                await self._check(permit)
-                with self._call.watch(permit, self._end_by_policy):
-                    return await self._attempt(permit)
+                return await self._attempt(permit)
         except TimeoutError as error:
             raise await self._cut(permit, "budget-time", f"over {timeout} s") from error
         except Stalled as error:
@@ -145,10 +146,12 @@ class Forward:
         except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
             raise await self._cut(permit, "upstream", str(error)) from error
         finally:
+            self._call.end_watch(key)
             await self._release(permit)
             self._call.finished(permit)
 
     async def _attempt(self, permit: Permit) -> bool:
+        await self._check(permit)
         try:
             return await self._exchange(permit, await self._connect(permit))
         except UpstreamFailed as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fumehood.broker._exchange import Headers
@@ -48,6 +48,9 @@ HOP_BY_HOP = frozenset(
 NOT_IN_TRAILERS = HOP_BY_HOP | {"host", "content-length", "authorization", "content-encoding"}
 
 
+_NO_OPTIONS: frozenset[str] = frozenset()
+
+
 class BadHead(ValueError):
     """A head or body that breaks the grammar. status: what to answer (400, 413, 431, 505)."""
 
@@ -67,14 +70,23 @@ class RequestHead:
     headers: Headers
     length: int | None
     chunked: bool
+    _first: dict[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        first: dict[str, str] = {}
+        for key, value in self.headers:
+            first.setdefault(key.lower(), value)
+        object.__setattr__(self, "_first", first)
 
     def get(self, name: str) -> str | None:
         """The value of the first header of that lower-case name."""
-        return next((value for key, value in self.headers if key.lower() == name), None)
+        return self._first.get(name)
 
     @property
     def connection(self) -> frozenset[str]:
         """The options of the Connection header, lower case."""
+        if "connection" not in self._first and "proxy-connection" not in self._first:
+            return _NO_OPTIONS
         listed = ",".join(
             value for key, value in self.headers if key.lower() in ("connection", "proxy-connection")
         )
@@ -91,7 +103,7 @@ class RequestHead:
 
         `h2c` is not seen: a server may pass over an upgrade, and RFC 9113 ended it.
         """
-        value = (self.get("upgrade") or "").lower()
+        value = self._first.get("upgrade", "").lower()
         return value if value not in ("", "h2c") and "upgrade" in self.connection else None
 
     @property
