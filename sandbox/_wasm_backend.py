@@ -8,11 +8,15 @@ import asyncio
 from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fumehood.policies.errors import SandboxUnavailable
 from fumehood.sandbox._model import MIB, Capabilities, Ending, Progress, Script
 from fumehood.sandbox._pool import WorkerPool, install_hint
 from fumehood.sandbox._protocol import Bridge
+
+if TYPE_CHECKING:
+    from fumehood.sandbox.child._job import Engine
 
 DEFAULT_MEMORY = {"js": 64 * MIB, "python": 256 * MIB}
 _MODULES = {"js": ("wasmtime",), "python": ("wasmtime", "componentize_py")}
@@ -97,7 +101,7 @@ class InProcessBackend:
         self._lang = lang
         self._threads = EngineThreads(threads)
         self._pool_cache = cache
-        self._engines: dict[bool, object] = {}
+        self._engines: dict[bool, Engine] = {}
         self._found = False
         self._lock = asyncio.Lock()
 
@@ -132,7 +136,7 @@ class InProcessBackend:
         """Build and load the engine. Raises: SandboxUnavailable."""
         await self._engine(fuel, progress)
 
-    async def _engine(self, fuel: bool, progress: Progress | None = None) -> object:
+    async def _engine(self, fuel: bool, progress: Progress | None = None) -> Engine:
         found = self._engines.get(fuel)
         if found is None:
             async with self._lock:
@@ -159,20 +163,20 @@ class InProcessBackend:
     async def forget(self, session: str) -> None:
         """End a session."""
         for engine in self._engines.values():
-            engine.forget(session)  # type: ignore[attr-defined]
+            engine.forget(session)
 
     async def close(self) -> None:
         """Let the threads end."""
         self._threads.close()
         for engine in self._engines.values():
-            engine.close()  # type: ignore[attr-defined]
+            engine.close()
 
     def enforcement(self) -> Mapping[str, object]:
         """The engine; no cage."""
         return {"backend": self.name, "where": "host process", "cage": {"tier": "none", "layers": {}}}
 
 
-async def load_here(lang: str, fuel: bool, cache: Path | None, progress: Progress | None) -> object:
+async def load_here(lang: str, fuel: bool, cache: Path | None, progress: Progress | None) -> Engine:
     """A compiled engine in this process. Raises: SandboxUnavailable."""
     import os
 
