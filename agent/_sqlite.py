@@ -9,6 +9,7 @@ database is fsynced here because SQLite syncs it only for its journal.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -24,6 +25,9 @@ BUSY_TIMEOUT_S: Final = 30.0
 """How long a write waits for another process that is writing. Their transactions take milliseconds; this is
 for a stalled disk.
 """
+
+
+_MORE_DESCRIPTORS: Final = "this process may have no more open files: raise it, as with ulimit -n 1024"
 
 
 class StorageError(HostError):
@@ -74,6 +78,8 @@ def _translated(path: Path, error: sqlite3.Error) -> StorageError:
             f"{path}: the file or its folder cannot be written ({text})",
             hint=f"check who owns {path.parent}; SQLite also writes {path.name}-wal there",
         )
+    if name.startswith("SQLITE_CANTOPEN") and _out_of_descriptors():
+        return StorageError(f"{path}: cannot be opened: too many open files", hint=_MORE_DESCRIPTORS)
     if name.startswith("SQLITE_CANTOPEN"):
         return StorageError(
             f"{path}: cannot be opened ({text})",
@@ -92,9 +98,22 @@ def _translated(path: Path, error: sqlite3.Error) -> StorageError:
     return StorageError(f"{path}: {text}")
 
 
+def _out_of_descriptors() -> bool:
+    """SQLite does not say why it could not open a file."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno == errno.EMFILE
+    return False
+
+
 def _os_hint(error: OSError, path: Path) -> str | None:
+    if error.errno == errno.EMFILE:
+        return _MORE_DESCRIPTORS
     if isinstance(error, PermissionError):
         return f"uid {os.geteuid()} needs to read and write {path.parent}"
+    if isinstance(error, FileNotFoundError):
+        return f"{path.parent} cannot be made there; name another state folder ([host] state, XDG_STATE_HOME)"
     if isinstance(error, (NotADirectoryError, FileExistsError)):
         return f"something that is not a folder stands at {path.parent}"
     return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 from fumehood.isolate._bpf import why_refused
 from fumehood.isolate._child import Streams
 from fumehood.isolate._outcome import Verdict
+from fumehood.isolate._plan import own_place
 from fumehood.isolate._running import Running, Signals
 from fumehood.isolate._session import Doors, Ended, Services
 from fumehood.isolate._spec import DEFAULT_PATH, CallFrame, Limits, Machine, ToolSpec, proxy_port
@@ -35,6 +36,7 @@ __all__ = [
     "Verdict",
     "decode_strict_json",
     "layer_table",
+    "own_place",
     "proxy_port",
     "readable",
     "why_refused",

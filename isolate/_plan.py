@@ -81,7 +81,7 @@ def build_plan(
     real = _real_paths(spec)
     read = [real[path] for path in spec.read]
     write = [real[path] for path in spec.write]
-    own = [_own_place(os.path.realpath(spec.path))] if spec.path is not None else []
+    own = [own_place(os.path.realpath(spec.path))] if spec.path is not None else []
     # A program needs no Python packages; our own runtime, before it becomes the program, needs the standard
     # library.
     interpreter = [*machine.interpreter_dirs, *(machine.site_dirs if spec.kind == "module" else ())]
@@ -196,8 +196,7 @@ def _left_open(root: bool) -> dict[str, str]:
         "user": f"the tool runs as {its} in the host's user namespace",
         "mount": f"the tool can ask for the metadata of any path{mine}, and connect to Unix sockets by their "
         "path; its own folder has no size of its own",
-        "pid": "the tool sees every process and its arguments"
-        + "; seccomp keeps it from changing them",
+        "pid": "the tool sees every process and its arguments" + "; seccomp keeps it from changing them",
         "net": "there are no IP sockets at all, only ctx.fetch",
         "ipc": "there are no System V objects and no message queues at all",
         "uts": "the tool sees the host's name",
@@ -210,8 +209,8 @@ def _left_open(root: bool) -> dict[str, str]:
     }
 
 
-def _own_place(module: str) -> str:
-    """What a module tool sees of where it stands: its folder, or its file alone when the folder is shared."""
+def own_place(module: str) -> str:
+    """What a tool sees of where its file stands: its folder, or the file alone when the folder is shared."""
     folder = os.path.dirname(module)
     return module if folder in _SHARED_FOLDERS or folder == os.path.expanduser("~") else folder
 

@@ -8,13 +8,16 @@ thread that lives as long as the host, because the parent-death signal follows t
 from __future__ import annotations
 
 import concurrent.futures
+import errno
 import os
+import resource
 import socket
 import subprocess
 import threading
 from pathlib import Path
 
 from fumehood.isolate._spec import DEFAULT_PATH
+from fumehood.policies.errors import SandboxUnavailable
 
 _CHILD_FOLDER = str(Path(__file__).resolve().parent / "child")
 _BOOT = """
@@ -28,6 +31,33 @@ spec.loader.exec_module(package)
 from fumehood_child import {module}
 {module}.main(int(sys.argv[2]))
 """
+
+
+LEAST_DESCRIPTORS = 64
+"""What one tool's zygote, its spares and a call take, with a host around them."""
+
+
+def require_descriptors() -> None:
+    """Raises SandboxUnavailable where so few are allowed that something would fail in the middle."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= most < LEAST_DESCRIPTORS:
+        raise SandboxUnavailable(
+            f"this process may have {most} open files, and a sandbox needs {LEAST_DESCRIPTORS}",
+            hint="raise it, as with ulimit -n 1024, or LimitNOFILE= of a service",
+        )
+
+
+def remedy(error: OSError) -> str | None:
+    """What to do where no process can be started for want of descriptors or processes."""
+    if error.errno == errno.EMFILE:
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"this process may have {most} open files: raise it, as with ulimit -n 1024"
+    if error.errno == errno.EAGAIN:
+        most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+        return f"this user may have {most} processes: end some, or raise it (ulimit -u)"
+    return None
+
+
 _executor: concurrent.futures.ThreadPoolExecutor | None = None
 _executor_lock = threading.Lock()
 

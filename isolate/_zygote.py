@@ -79,7 +79,9 @@ class ZygoteHandle:
         except OSError as error:
             ours.close()
             os.close(errors_read)
-            raise SandboxUnavailable(f"the sandbox's interpreter cannot be started: {error}") from error
+            raise SandboxUnavailable(
+                f"the sandbox's interpreter cannot be started: {error}", hint=_spawn.remedy(error)
+            ) from error
         finally:
             theirs.close()
             os.close(errors_write)

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from fumehood.isolate import _bpf, _watch
+from fumehood.isolate import _bpf, _spawn, _watch
 from fumehood.isolate._cgroups import Groups
 from fumehood.isolate._child import Child, Streams
 from fumehood.isolate._endings import Endings
@@ -35,7 +35,6 @@ from fumehood.isolate.tiers import Tier
 from fumehood.policies.errors import SandboxUnavailable
 
 logger = logging.getLogger(__name__)
-
 _GROUP_COUNTS = 16_384
 MAX_SPARES = 4
 """Parked children per tool: four keep up with a burst on two cores, more only cost memory."""
@@ -82,10 +81,11 @@ class Isolator:
 
     tier: "namespaces" or "landlock", as `tiers.find` found this machine to be able to. spares: children
     parked per tool after its first call, at least; more while more calls run at once, MAX_SPARES at most (0:
-    none, every call forks on demand).
+    none, every call forks on demand). Raises SandboxUnavailable with too few descriptors.
     """
 
     def __init__(self, tier: Tier, *, machine: Machine | None = None, spares: int = 1) -> None:
+        _spawn.require_descriptors()
         self.tier = tier
         self._machine = machine or Machine.read()
         self._spares = min(spares, MAX_SPARES)
@@ -222,8 +222,9 @@ class Isolator:
             except BaseException as error:
                 cage.running -= 1
                 self._after_call(cage)
-                if isinstance(error, OSError):  # no descriptor, no memory, no process for the host itself
-                    raise SandboxUnavailable(f"a process cannot be started: {error}") from error
+                if isinstance(error, OSError):  # nothing left for the host itself
+                    hint = _spawn.remedy(error)
+                    raise SandboxUnavailable(f"a process cannot be started: {error}", hint=hint) from error
                 if not isinstance(error, ZygoteGone):
                     raise
                 if last:

@@ -241,6 +241,9 @@ def _command(value: object, info: ValidationInfo) -> tuple[str, ...]:
         raise ValueError("names no program")
     program = value[0]
     if "/" in program:
+        path = _absolute(program, info)
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; name the program in it")
         path = _existing(program, info)
         if not path.is_file() or not os.access(path, os.X_OK):
             raise ValueError(f'{path} is not an executable file; try "chmod +x {path}"')

@@ -22,7 +22,7 @@ import sys
 import time
 from typing import Any
 
-from . import _uapi_proc, cage, runtime
+from . import _uapi_proc, cage, program, runtime
 from .channel import Channel
 from .layers import landlock
 
@@ -259,17 +259,11 @@ def _exec_command(channel: Channel, argv: list[str]) -> None:
     """Become the program of a command tool; its credentials come with the call."""
     channel.send({"t": "ready", "error": None})
     call, _ = channel.receive()
-    program = argv[0] if "/" in argv[0] else _found(argv[0], call["env"].get("PATH", ""))
+    path = call["env"].get("PATH", "")
+    found = program.find(argv[0], path)
     try:
-        os.execve(program, [*argv, *call.get("arguments", [])], call["env"])
+        os.execve(found, [*argv, *call.get("arguments", [])], call["env"])
     except OSError as error:
-        channel.send({"t": "exec-failed", "program": argv[0], "errno": error.errno, "error": error.strerror})
+        why = program.why_not(found, path, error)
+        channel.send({"t": "exec-failed", "program": argv[0], "errno": error.errno, "error": why})
         os._exit(127)
-
-
-def _found(name: str, path: str) -> str:
-    for folder in path.split(os.pathsep):
-        candidate = os.path.join(folder, name)
-        if folder and os.access(candidate, os.X_OK) and os.path.isfile(candidate):
-            return candidate
-    return name

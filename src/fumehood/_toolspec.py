@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fumehood.isolate import DEFAULT_PATH, Limits, ToolSpec, proxy_port
+from fumehood.isolate import DEFAULT_PATH, Limits, ToolSpec, own_place, proxy_port
 from fumehood.policies.secrets import resolve_secret
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def tool_spec(
         path=Path(tool.module) if tool.module is not None else None,
         argv=tuple(tool.command or ()),
         env={key: value for key, value in tool.env.items() if isinstance(value, str)},
-        read=tuple(Path(path) for path in tool.read),
+        read=(*(Path(path) for path in tool.read), *_own_folder(tool)),
         write=tuple(Path(path) for path in tool.write),
         limits=limits_of(tool),
         preload=tuple(tool.preload),
@@ -54,6 +54,18 @@ def tool_spec(
         covers={} if authorities is None else dict.fromkeys(_SYSTEM_BUNDLES, CA_BUNDLE),
         collect=tool.collect,
     )
+
+
+def _own_folder(tool: ToolConfig) -> tuple[Path, ...]:
+    """Where the program of a command stands, when it is named by a path outside of the system's folders: as
+    a module's, it is always readable.
+    """
+    if tool.kind != "command" or tool.command is None or "/" not in tool.command[0]:
+        return ()
+    real = Path(tool.command[0]).resolve()
+    if real.is_relative_to("/usr") or not real.is_file():
+        return ()
+    return (Path(own_place(str(real))),)
 
 
 def door_ports(rules: Sequence[EgressRule], *, audit: bool = False) -> tuple[int, ...] | None:

@@ -37,6 +37,10 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     if code == CODE_BROKEN_PIPE:
         # The interpreter flushes stdout once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    try:
+        sys.stderr.flush()
+    except OSError:  # full or broken: the same, with an exit code of the interpreter's own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     sys.exit(code)
 
 

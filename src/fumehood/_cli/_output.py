@@ -18,6 +18,7 @@ from fumehood._cli._settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 # C0 but for tab and newline, DEL, C1, line separators, bidi controls, zero-width and other format characters,
 # half surrogates.
@@ -95,7 +96,7 @@ class Output:
         """Text on stderr. wrap: False for what others wrote, whose lines are to stay as they are."""
         from rich.text import Text
 
-        self.err.print(Text(text, style=style or ""), soft_wrap=not wrap)
+        self._to_stderr(Text(text, style=style or ""), soft_wrap=not wrap)
 
     def error(self, message: str, hint: str | None = None) -> None:
         """An error, in the one form all errors have. Not wrapped: a message is copied, searched and
@@ -106,7 +107,16 @@ class Output:
         text = Text.assemble(("error: ", "bold red"), visible(message))
         if hint:
             text.append("\nHint: ", "bold").append(visible(hint), "")
-        self.err.print(text, soft_wrap=True)
+        self._to_stderr(text, soft_wrap=True)
+
+    def _to_stderr(self, text: Text, *, soft_wrap: bool) -> None:
+        """Where stderr is full or broken there is no place to say so, and the exit code still tells."""
+        try:
+            self.err.print(text, soft_wrap=soft_wrap)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            return
 
     def value(self, value: Any) -> None:
         """A tool's value: text as it is (made visible on a terminal), everything else as indented JSON."""
