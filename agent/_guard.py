@@ -34,6 +34,7 @@ from fumehood.agent._guard_checks import (
     spoken,
     with_article,
 )
+from fumehood.agent._letters import heads, without_media
 from fumehood.agent._media import MEDIA_TYPE, base64_fault, base64_size, decode_base64, media_fault
 from fumehood.agent._parts import FRAMEWORK_FIELDS, Request
 from fumehood.agent._taint import is_tainted
@@ -78,7 +79,6 @@ _WHERE: Final[dict[str, frozenset[str]]] = {
 }
 _TOOL_KEYS: Final = frozenset({"name", "description", "input_schema"})
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_BASE64_RUN: Final = re.compile(r"[A-Za-z0-9+/]{64,}={0,2}")
 
 
 @overload
@@ -119,7 +119,7 @@ class _Walk:
         self._max_total = max_total
         self._inline = 0
         self._open: dict[str, int] = {}
-        self._data: set[str] = set()
+        self._data: frozenset[str] = frozenset()
 
     def request(self, request: object) -> dict[str, Any]:
         if is_tainted(request):
@@ -138,7 +138,7 @@ class _Walk:
             raise MessageStructureError("messages", "is missing or not a list")
         # Media first: a text can only be compared with the media of the whole request once all of it is
         # known.
-        self._data = set(inline_data(messages))
+        self._data = heads(inline_data(messages))
         guarded["messages"] = [
             self._message(message, f"messages[{index}]") for index, message in enumerate(messages)
         ]
@@ -295,11 +295,7 @@ class _Walk:
         """The text with base64 of this request's own media taken out: the model gets the picture,
         not its letters as well.
         """
-        if not self._data:
-            return text
-        return _BASE64_RUN.sub(
-            lambda run: "[media, see the part]" if run.group() in self._data else run.group(), text
-        )
+        return without_media(text, self._data, any_media=False) if self._data else text
 
     def _media(self, body: Mapping[str, Any], kind: str, path: str) -> dict[str, Any]:
         media_type = plain_text(body["media_type"], f"{path}.media_type", "a media type")

@@ -15,6 +15,8 @@ import binascii
 import re
 from typing import Final
 
+from fumehood.agent._media_shape import shape_fault
+
 MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}")
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}")
@@ -135,7 +137,7 @@ def media_fault(media_type: str, data: bytes) -> str | None:
             return f"the bytes do not begin as {media_type} does"
         if found is not None and media_type != found and media_type not in _SAME.get(found, ()):
             return f"the bytes are {found}, not {media_type}"
-        return _second_format(media_type, data)
+        return _second_format(media_type, data) or shape_fault(media_type, data)
     if top == "text" or media_type in ("application/json", "application/xml"):
         return _text_fault(media_type, data)
     if found in ("application/x-executable", "text/x-script", "text/html", "image/svg+xml"):
@@ -151,23 +153,26 @@ def _known_types() -> frozenset[str]:
 def _second_format(media_type: str, data: bytes) -> str | None:
     if media_type not in ("image/svg+xml", "application/pdf") and (hidden := _MARKUP.search(data)):
         return f"the bytes are {media_type} and also hold markup at byte {hidden.start()}"
-    if _zip_at_end(data):
+    if _zip_inside(data):
         return f"the bytes are {media_type} and also a ZIP archive"
     if media_type != "application/pdf" and b"%PDF-" in data[:1024]:
         return f"the bytes are {media_type} and also a PDF"
     return None
 
 
-def _zip_at_end(data: bytes) -> bool:
-    # The end record sits within the last 64 KiB, and its comment length must reach exactly to the end of the
-    # file.
-    tail = data[-65_557:]
-    at = tail.rfind(b"PK\x05\x06")
-    return (
-        at >= 0
-        and len(tail) - at >= 22
-        and at + 22 + int.from_bytes(tail[at + 20 : at + 22], "little") == len(tail)
-    )
+def _zip_inside(data: bytes) -> bool:
+    # Readers look for the end record from the back and many do not mind what follows it, so each one counts
+    # whose directory stands right before it, or whose comment reaches exactly to the end of the file.
+    at = data.find(b"PK\x05\x06")
+    while at >= 0:
+        if len(data) - at >= 22:
+            directory = int.from_bytes(data[at + 12 : at + 16], "little")
+            if at + 22 + int.from_bytes(data[at + 20 : at + 22], "little") == len(data) or (
+                0 < directory <= at and data[at - directory : at - directory + 4] == b"PK\x01\x02"
+            ):
+                return True
+        at = data.find(b"PK\x05\x06", at + 4)
+    return False
 
 
 def _text_fault(media_type: str, data: bytes) -> str | None:
@@ -178,6 +183,12 @@ def _text_fault(media_type: str, data: bytes) -> str | None:
     except UnicodeDecodeError as error:
         return f"the bytes are not UTF-8 at byte {error.start} and cannot be {media_type}"
     return None
+
+
+def is_text(media_type: str) -> bool:
+    """Whether a file of this type is read as text."""
+    top, _, kind = media_type.partition("/")
+    return top == "text" or kind in ("json", "xml") or kind.endswith(("+json", "+xml"))
 
 
 def base64_size(text: str) -> int:

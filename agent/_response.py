@@ -203,7 +203,16 @@ def response_of(
     *,
     provider_meta: Mapping[str, Any] | None = None,
 ) -> Response:
-    """A response from a vendor's blocks."""
+    """A response from a vendor's blocks. Raises: TypeError for blocks that hold no text where one belongs."""
+    for block in blocks:
+        # What a vendor sends in the place of a text would come up later, in another module's error.
+        words: tuple[object, ...] = ()
+        if isinstance(block, ToolCall):
+            words = (block.id, block.name, block.signature or "")
+        elif isinstance(block, Reasoning):
+            words = (block.text or "", block.signature or "")
+        if not all(isinstance(word, str) for word in words):
+            raise TypeError("an id, name, signature or thought is not a text")
     texts = [block for block in blocks if isinstance(block, (str, VendorText))]
     return Response(
         content="".join(block if isinstance(block, str) else block.text for block in texts),

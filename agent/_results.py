@@ -10,7 +10,6 @@ a document is taken out of text. Labels a tool writes into its own result are da
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from fumehood.agent._errors import MessageStructureError
 from fumehood.agent._guard import MAX_INLINE_BYTES, MAX_INLINE_TOTAL_BYTES, MAX_TAINT_NODES
-from fumehood.agent._media import MEDIA_TYPE, base64_fault, base64_size, decode_base64, media_fault, sniff
+from fumehood.agent._letters import heads, letters_in, without_media
+from fumehood.agent._media import MEDIA_TYPE, base64_fault, base64_size, decode_base64, media_fault
 from fumehood.agent._parts import (
     AudioPart,
     DataSource,
@@ -39,7 +39,6 @@ MEDIA_RESULT_KEY: Final = "__media_result__"
 OVERSIZED_INPUT: Final[Mapping[str, Any]] = {"__oversizedInput": True}
 """What stands for a call's input that the guard would not search (R204)."""
 
-_RUN: Final = re.compile(r"[A-Za-z0-9+/_-]{64,}={0,2}")
 _PARTS: TypeAdapter[tuple[ResultPart, ...]] = TypeAdapter(tuple[ResultPart, ...])
 
 
@@ -126,27 +125,10 @@ def envelope(tool: str, value: object) -> MaybeTainted:
 
 
 def without_media_text(text: str, known: frozenset[str] = frozenset()) -> str:
-    """The text without base64 of media: runs of 64 letters and more that are `known` data, or
-    begin as a media file does.
+    """The text without base64 of media: of media with these heads, and of whatever begins as a media file
+    does.
     """
-
-    def check(run: re.Match[str]) -> str:
-        letters = run.group()
-        if letters in known:
-            return "[media, see the part]"
-        try:
-            head = decode_base64(
-                letters[: min(96, len(letters) // 4 * 4)].replace("-", "+").replace("_", "/")
-            )
-        except ValueError:
-            return letters
-        found = sniff(head)
-        # MP3 frames, bitmaps and scripts have signatures of two bytes, which ordinary letters hit by chance.
-        if found is None or found in ("audio/mpeg", "image/bmp", "application/x-executable", "text/x-script"):
-            return letters
-        return f"[{found}, {base64_size(letters)} bytes of base64 left out]"
-
-    return _RUN.sub(check, text)
+    return without_media(text, known, any_media=True)
 
 
 def _media_parts(claimed: object, budget: InlineBudget) -> tuple[tuple[ResultPart, ...], str | None, int]:
@@ -160,7 +142,7 @@ def _media_parts(claimed: object, budget: InlineBudget) -> tuple[tuple[ResultPar
     known: set[str] = set()
     for part in parts:
         if isinstance(part, TextPart):
-            size += sum(base64_size(run) for run in _RUN.findall(str(part.text)))
+            size += letters_in(str(part.text))
             continue
         if (fault := _media_fault(part, budget)) is not None:
             return (), fault, 0
@@ -177,7 +159,7 @@ def _media_parts(claimed: object, budget: InlineBudget) -> tuple[tuple[ResultPar
             0,
         )
     cleaned = tuple(
-        part.model_copy(update={"text": without_media_text(str(part.text), frozenset(known))})
+        part.model_copy(update={"text": without_media_text(str(part.text), heads(known))})
         if isinstance(part, TextPart)
         else part
         for part in parts

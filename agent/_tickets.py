@@ -81,7 +81,7 @@ class TicketBooth:
         found = Ticket(claims["a"], claims["p"], claims["e"])
         if found.expires_at <= self._clock():
             raise TicketRefused("expired")
-        if not hmac.compare_digest(found.principal.encode(), principal.encode()):
+        if not hmac.compare_digest(_utf8(found.principal), _utf8(principal)):
             raise TicketRefused("somebody else's")
         return found
 
@@ -109,6 +109,10 @@ def load_key(path: Path) -> bytes:
         os.fsync(file.fileno())
     fsync_folder(path.parent)
     return key
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _text(data: bytes) -> str:

@@ -212,7 +212,7 @@ class HttpProvider(ABC):
 
     def _refused(self, status: int, raw: bytes) -> ProviderError:
         return ProviderError(
-            f"{self.vendor} answered {status}: {_error_text(raw)}",
+            f"{self.vendor} answered {status}: {_error_text(raw, self._api_key)}",
             status=status,
             retryable=status in RETRYABLE,
         )
@@ -256,7 +256,7 @@ async def _head(reply: HttpStream) -> bytes:
     return read
 
 
-def _error_text(raw: bytes) -> str:
+def _error_text(raw: bytes, key: str | None) -> str:
     text = raw[:MAX_ERROR_BYTES].decode("utf-8", "replace")
     try:
         body = json.loads(text)
@@ -267,5 +267,6 @@ def _error_text(raw: bytes) -> str:
     error = body.get("error") if isinstance(body, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
     shown = message if isinstance(message, str) else text
+    shown = shown.replace(key, "[key]") if key else shown  # a server may repeat what it was sent
     shown = "".join(c if c.isprintable() else " " for c in shown).strip()
     return shown if len(shown) <= MAX_ERROR_CHARS else f"{shown[:MAX_ERROR_CHARS]}..."

@@ -1,9 +1,10 @@
 """What the vendors' mappings share: wire names, call ids, failed calls, fenced media, and JSON bytes.
 
 Guarantees: a tool name that a vendor would refuse becomes one that it takes, and comes back as it was; ids
-that are empty or used twice get unique wire ids, paired with their results by an ordered walk (R197, R482);
-untrusted media stand between the fence's open and close wherever they are moved (R055); what is still
-tainted, unresolved or not JSON never reaches a wire. Pure functions; no I/O.
+that are empty, used twice or refused somewhere get unique wire ids, paired with their results by an ordered
+walk (R197, R482); untrusted media stand between the fence's open and close wherever they are moved (R055),
+and the words of an untrusted text file cannot close it; what is still tainted, unresolved or not JSON never
+reaches a wire. Pure functions; no I/O.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from fumehood.agent._errors import (
     UnsupportedModalityError,
     UntrustedContentError,
 )
-from fumehood.agent._fence import FENCE_CLOSE, fence_open
+from fumehood.agent._fence import FENCE_CLOSE, escape, fence_open
+from fumehood.agent._media import decode_base64, encode_base64, is_text
 from fumehood.agent._parts import (
     AudioPart,
     DataSource,
@@ -45,6 +47,9 @@ from fumehood.agent._parts import (
 
 _WIRE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """What all four wires take as a tool's name."""
+
+_WIRE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
+"""What all four wires take as a call's id, and what cannot say anything where an id stands beside text."""
 
 CAPTION_CHARS: Final = 500
 """A text before an image in a result is repeated beside the image, where the wire moves the image
@@ -115,7 +120,11 @@ def wire_request(request: Request) -> Request:
         for index, part in enumerate(parts_of(message)):
             new: Part = part
             if isinstance(part, ToolUsePart):
-                wire_id = part.id if part.id and part.id not in seen else f"call_{at}_{index}"
+                wire_id = part.id if _WIRE_ID.fullmatch(part.id) else f"call_{at}_{index}"
+                if wire_id in seen:
+                    wire_id = f"call_{at}_{index}"
+                while wire_id in seen:
+                    wire_id += "x"
                 seen.add(wire_id)
                 call = part if wire_id == part.id else part.model_copy(update={"id": wire_id})
                 open_calls.setdefault(part.id, deque()).append(call)
@@ -204,6 +213,11 @@ def bracketed(part: MediaPart) -> list[TextPart | MediaPart]:
     if part.untrusted is None:
         return [part]
     bare: MediaPart = part.model_copy(update={"untrusted": None, "name": None, "provider_meta": None})
+    if isinstance(part.source, DataSource) and is_text(part.media_type):
+        # A wire may show a text file as text: its words must not close the fence around it either.
+        words = escape(decode_base64(part.source.data).decode("utf-8", "replace"))
+        source = DataSource(data=encode_base64(words.encode("utf-8")))
+        bare = bare.model_copy(update={"source": source})
     return [TextPart(text=fence_open(part.untrusted.origin)), bare, TextPart(text=FENCE_CLOSE)]
 
 

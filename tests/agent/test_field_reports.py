@@ -76,6 +76,16 @@ PLAYED = [
         "test_captions_stay_by_their_images",
     ),
     (
+        "A19: a batch over an approval's pause",
+        "test_batch.py",
+        "test_a_paused_turn_is_answered_by_one_message_with_what_was_there_before",
+    ),
+    (
+        "A22: a rule that is shown less than it decides on",
+        "test_batch.py",
+        "test_a_rule_is_asked_about_readable_untainted_calls_alone",
+    ),
+    (
         "E7: a reasoning item names a forgotten id",
         "test_wires_reasoning.py",
         "test_openai_reasoning_continues_without_any_server_side_id",
@@ -104,11 +114,6 @@ PLAYED = [
 
 ELSEWHERE = {
     "A1": "the cut of a compaction: the agent loop",
-    "A19": "a batch over an approval's pause: the agent loop",
-    "A22": (
-        "what an approval is shown: the agent loop; a request here carries its own marks and no "
-        "object is shared between runs"
-    ),
     "E1": "broker",
     "E2": "broker",
     "E5": "several long-running calls: the agent loop",

@@ -133,4 +133,9 @@ PROMISES += [
         "What a redaction policy takes out of reasoning is never stored, shown live or given to an audit.",
         "R298, R486",
     ),
+    (
+        "agent:no-half-answers",
+        "An answer that is cut off, endless, repeated or no answer at all is an error with a name.",
+        "issue 6, design.md invariant 7",
+    ),
 ]
