@@ -1,9 +1,9 @@
 """`policy suggest`: what audit mode saw, as the smallest entries that would have allowed it, with counts.
 
 Guarantees: an entry names exactly the hosts and ports that were reached, one entry for each, methods only
-where all of its traffic showed them; nothing is widened to a wildcard. What was refused for its addresses is
-offered as a comment, never as an entry. Reads rows of the event log (EGRESS_ALLOWED with `would_deny`,
-EGRESS_DENIED); writes TOML text.
+where all of its traffic showed them; nothing is widened to a wildcard. What was refused for its addresses, or
+because its port had no door, is offered as a comment, never as an entry. Reads rows of the event log
+(EGRESS_ALLOWED with `would_deny`, EGRESS_DENIED); writes TOML text.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 _DEFAULT = {443: "https", 80: "http"}
 _ADDRESS_REASONS = ("not-public", "mixed-answers")
+_INTERNAL = "only if it is meant to be internal"
+_NO_DOOR = "refused, as audit mode has doors for 80 and 443 only; add it and run again"
 
 
 @dataclass(slots=True)
@@ -40,7 +42,7 @@ class _Seen:
 def suggest(events: Iterable[tuple[str, Mapping[str, object]]]) -> list[Suggestion]:
     """Suggestions from (kind, data) pairs of the log, by tool and then by count."""
     seen: dict[tuple[str, str, str, int], _Seen] = defaultdict(_Seen)
-    refused: dict[tuple[str, str, int, str], int] = defaultdict(int)
+    refused: dict[tuple[str, str, str], int] = defaultdict(int)
     for kind, data in events:
         tool, host, port = data.get("tool"), data.get("host"), data.get("port")
         if not isinstance(tool, str) or not isinstance(host, str) or not isinstance(port, int):
@@ -55,19 +57,20 @@ def suggest(events: Iterable[tuple[str, Mapping[str, object]]]) -> list[Suggesti
             else:
                 entry.opaque = True
         elif kind == "EGRESS_DENIED" and data.get("reason") in _ADDRESS_REASONS:
-            refused[(tool, host, port, str(data["reason"]))] += 1
+            refused[(tool, f"{_host(host)}:{port} +private", str(data["reason"]))] += 1
+        elif (
+            kind == "EGRESS_DENIED"
+            and (data.get("reason"), data.get("source")) == ("port", "audit")
+            and host != "localhost"  # the tool's own, not this host's
+        ):
+            refused[(tool, f"{_host(host)}:{port}", "port")] += 1
     found = [
         Suggestion(tool, _rule(scheme, host, port, entry), entry.count)
         for (tool, scheme, host, port), entry in seen.items()
     ]
     found += [
-        Suggestion(
-            tool,
-            f"{_host(host)}:{port} +private",
-            count,
-            f"refused as {reason}; only if it is meant to be internal",
-        )
-        for (tool, host, port, reason), count in refused.items()
+        Suggestion(tool, rule, count, _NO_DOOR if reason == "port" else f"refused as {reason}; {_INTERNAL}")
+        for (tool, rule, reason), count in refused.items()
     ]
     return sorted(found, key=lambda one: (one.tool, bool(one.note), -one.count, one.rule))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fumehood.broker import BrokerCall
+from fumehood.broker import BrokerCall, suggest, suggestions_toml
 from fumehood.broker._addresses import parse_address
 from fumehood.broker._unserved import MAX_ATTEMPTS, Attempt, attempt_of
 from tests.broker.test_transparent import LOOK_UP, caged
@@ -94,10 +94,20 @@ print(json.dumps([attempt(*place) for place in places] + [attempt(STREAM, "10.0.
 async def test_a_port_that_came_with_a_reload_or_that_audit_mode_has_not_is_a_row_too(world: World) -> None:
     world.name({"*": [PUBLIC]})
     async with caged(world, mode="audit", routes=EVERYWHERE) as (call, namespace):
-        done = await namespace.python(ATTEMPTS + "print(attempt(STREAM, 'api.example.com', 8443))")
-        assert done.out == "ECONNREFUSED\n"
+        done = await namespace.python(
+            ATTEMPTS + "print(attempt(STREAM, 'api.example.com', 8443), attempt(STREAM, 'localhost', 9),"
+            "      attempt(DATAGRAM, 'api.example.com', 443))"
+        )
+        assert done.out == "ECONNREFUSED ECONNREFUSED ECONNREFUSED\n"
         await call.settle()
-        assert rows(call) == [("port", "api.example.com", 8443)]
+        assert rows(call) == [
+            ("port", "api.example.com", 8443),
+            ("port", "localhost", 9),
+            ("scheme", "api.example.com", 443),
+        ]
+    found = suggest((event["kind"], event["data"]) for event in world.journal.events)
+    assert [(one.rule, one.count) for one in found] == [("api.example.com:8443", 1)]
+    assert '# "api.example.com:8443",  # 1 request refused, as audit mode' in suggestions_toml(found)
     assert world.journal.events[0]["data"]["hint"] == "ports of the policy are opened when a call begins"
 
 

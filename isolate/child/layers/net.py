@@ -61,8 +61,8 @@ def _ipv6_ready() -> bool:
 
 
 def _bound(family: int, kind: int, address: str, port: int) -> socket.socket:
+    # No SO_REUSEADDR: while nobody listens yet, it would let the tool bind the same port and keep us out.
     sock = socket.socket(family, kind)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     sock.bind((address, port))
