@@ -26,27 +26,29 @@ def cpython() -> SandboxBackend:
     return WasmBackend("python", WorkerPool(UncagedLauncher(), size=1), owns_pool=True)
 
 
-def monty() -> SandboxBackend:
-    backend = MontyBackend()
-    if backend.unavailable() is not None:
-        pytest.skip("pydantic-monty is an optional peer and isn't installed here")
-    return backend
-
-
 BACKENDS = {
     "quickjs": quickjs,
     "cpython": cpython,
     "quickjs in process": lambda: InProcessBackend("js"),
     "cpython in process": lambda: InProcessBackend("python"),
     "process": lambda: ProcessBackend(UncagedLauncher(), dangerously_uncaged=True),
+    "monty": MontyBackend,
 }
+LACKS = {"monty": {"the input is a variable": "its strings are UTF-8, so there are no lone surrogates"}}
 
 
 @pytest.mark.requirement("R018")
 @pytest.mark.promise("sandbox:backends-conform")
 @pytest.mark.parametrize("name", BACKENDS)
 async def test_a_backend_conforms(name: str) -> None:
-    await check_sandbox_backend(BACKENDS[name])
+    await check_sandbox_backend(BACKENDS[name], lacks=LACKS.get(name))
+
+
+async def test_the_conformance_check_tells_a_false_lack_and_a_promise_that_does_not_exist() -> None:
+    with pytest.raises(AssertionError, match="the last expression is the value: holds, though"):
+        await check_sandbox_backend(MontyBackend, lacks={"the last expression is the value": "wrong"})
+    with pytest.raises(AssertionError, match="there is no promise"):
+        await check_sandbox_backend(MontyBackend, lacks={"world peace": "hard"})
 
 
 async def test_monty_runs_scripts_with_tools() -> None:
@@ -55,10 +57,16 @@ async def test_monty_runs_scripts_with_tools() -> None:
 
     from tests.sandbox.conftest import TOOLS
 
-    async with ScriptRunner(backends={"monty": monty()}) as runner:
+    async with ScriptRunner() as runner:
         how = {"lang": "python", "backend": "monty", "tools": TOOLS, "call_tool": tools}
         ok = await runner.run("print('hi')\nx = await echo(a=1)\nx['a'] + input", input=41, **how)  # type: ignore[arg-type]
         assert (ok.outcome, ok.value, ok.stdout) == ("ok", 42, "hi\n"), ok
+        mixed = await runner.run(
+            "import asyncio\na = echo(a=1)['a']\nb = await asyncio.gather(echo(a=2), echo(a=3))\n"
+            "def f():\n    return tool('fetch-metrics', a=4)['a']\n[a, b, f(), (await echo(a=5))['a']]",
+            **how,  # type: ignore[arg-type]
+        )
+        assert mixed.value == [1, [{"a": 2}, {"a": 3}], 4, 5], mixed
         bad = await runner.run("\n1 / 0", **how)  # type: ignore[arg-type]
         assert bad.error is not None and (bad.error.type, bad.error.line) == ("ZeroDivisionError", 2)
         slow = await runner.run("while True:\n    pass", limits=Limits(wall_s=0.3), **how)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ who write one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,12 +144,18 @@ async def _call_tool(name: str, args: object) -> object:
     return args
 
 
-async def check_sandbox_backend(make: Callable[[], SandboxBackend]) -> None:
+async def check_sandbox_backend(
+    make: Callable[[], SandboxBackend], *, lacks: Mapping[str, str] | None = None
+) -> None:
     """Run every case in every language of the backend; close it at the end.
 
-    make: called once, inside the running loop. Raises: AssertionError naming the promise that does not
+    make: called once, inside the running loop. lacks: what the backend cannot do, promise -> reason; such a
+    promise has to fail, so that the list stays true. Raises: AssertionError naming the promise that does not
     hold and what came instead.
     """
+    lacks = lacks or {}
+    unknown = set(lacks) - {case.promise for case in _CASES}
+    assert not unknown, f"there is no promise {sorted(unknown)}"
     backend = make()
     tools = {name: ToolSignature(name) for name in ("echo", "broken", "refused", "never")}
     assert backend.unavailable() is None, f"the backend can't be used here: {backend.unavailable()}"
@@ -166,7 +172,14 @@ async def check_sandbox_backend(make: Callable[[], SandboxBackend]) -> None:
                         limits=Limits(**case.limits),
                         backend=backend.name,
                     )
-                _judge(case, lang, result)
+                if case.promise not in lacks:
+                    _judge(case, lang, result)
+                    continue
+                try:
+                    _judge(case, lang, result)
+                except AssertionError:
+                    continue
+                raise AssertionError(f"{lang}: {case.promise}: holds, though it is said to be lacking")
             await _cancelled(runner, backend, lang)
 
 
