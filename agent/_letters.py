@@ -22,6 +22,9 @@ _FIRST: Final = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{60,}+={0,2}")
 _NEXT: Final = re.compile(r"(?:(?:\\++r)?+\\++n|\r?+\n)[ \t]*+([A-Za-z0-9+/_-]++={0,2})")
 _STANDARD: Final = str.maketrans("-_", "+/")
 
+FEW: Final = 8
+"""As many heads are looked for one by one; each of them costs a pass over the text."""
+
 # MP3 frames, bitmaps and scripts have signatures of two bytes, which ordinary letters hit by chance.
 _WEAK: Final = frozenset({"audio/mpeg", "image/bmp", "application/x-executable", "text/x-script"})
 
@@ -41,6 +44,8 @@ def without_media(text: str, known: Collection[str], *, any_media: bool) -> str:
 
     known: heads of the request's own media. any_media: also what begins as a media file does.
     """
+    if not any_media and len(known) <= FEW and not any(_stands_in(head, text) for head in known):
+        return text
     made: list[str] = []
     at = 0
     for run in _FIRST.finditer(text):
@@ -61,6 +66,11 @@ def without_media(text: str, known: Collection[str], *, any_media: bool) -> str:
         made += (text[at:start], f"[{words}]")
         at = end
     return "".join([*made, text[at:]]) if made else text
+
+
+def _stands_in(head: str, text: str) -> bool:
+    # Only to spare a text that holds none of them the look at every word; by what both alphabets have.
+    return max(re.split("[+/]", head), key=len) in text
 
 
 def _escape_before(text: str, start: int) -> int:
