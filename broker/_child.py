@@ -11,6 +11,7 @@ import socket
 from typing import Protocol
 
 from fumehood.broker._head import BadHead, find_end
+from fumehood.broker._hub import hub
 
 READ = 64 * 1024
 HEAD_TIMEOUT = (
@@ -39,12 +40,20 @@ class ChildSocket:
         self.sock = sock
         self._ahead = first
         self._loop = asyncio.get_running_loop()
+        self._hub = hub()
 
     async def read(self) -> bytes:
         if self._ahead:
             data, self._ahead = self._ahead, b""
             return data
-        return await self._loop.sock_recv(self.sock, READ)
+        return await self._receive()
+
+    async def _receive(self) -> bytes:
+        while True:
+            try:
+                return self.sock.recv(READ)
+            except (BlockingIOError, InterruptedError):
+                await self._hub.readable(self.sock.fileno())
 
     async def write(self, data: bytes) -> None:
         await self._loop.sock_sendall(self.sock, data)
@@ -66,21 +75,18 @@ class ChildSocket:
             try:
                 self._ahead = self.sock.recv(READ)  # most clients have spoken before they are looked at
             except (BlockingIOError, InterruptedError):
-                pass
+                try:
+                    async with asyncio.timeout(timeout):
+                        self._ahead = await self._receive()
+                except (TimeoutError, OSError):
+                    return b""
             except OSError:
-                return b""
-            else:
-                return self._ahead
-            try:
-                async with asyncio.timeout(timeout):
-                    self._ahead = await self._loop.sock_recv(self.sock, READ)
-            except (TimeoutError, OSError):
                 return b""
         return self._ahead
 
     async def peek_more(self) -> bytes:
         """All bytes so far and some more; unchanged when the child closed."""
-        self._ahead += await self._loop.sock_recv(self.sock, READ)
+        self._ahead += await self._receive()
         return self._ahead
 
     def close(self) -> None:

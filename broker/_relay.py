@@ -16,7 +16,10 @@ import errno
 import fcntl
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from fumehood.broker._hub import READ, WRITE, Hub, hub
 
 BUFFER = 256 * 1024  # bytes moved at once: below it the loop's overhead shows, above it other tunnels wait
 SPLICE_AFTER = 1024 * 1024  # bytes of one direction before a pipe is worth its two descriptors
@@ -38,15 +41,50 @@ class RelayEnd:
     detail: str = ""
 
 
+class _Side:
+    """One socket of a tunnel: what is waited for on it, and who is told."""
+
+    def __init__(self, watcher: Hub, sock: socket.socket) -> None:
+        self.sock, self.fd = sock, sock.fileno()
+        self.on_readable: Callable[[], None]
+        self.on_writable: Callable[[], None]
+        self._hub, self._mask = watcher, 0
+
+    def wait(self, what: int) -> None:
+        """Wait for READ or WRITE, as long as `rest` is not called for it."""
+        self._set(self._mask | what)
+
+    def rest(self, what: int = READ | WRITE) -> None:
+        self._set(self._mask & ~what)
+
+    def _set(self, mask: int) -> None:
+        if mask == self._mask:
+            return
+        if not mask:
+            self._hub.drop(self.fd)
+        elif not self._mask:
+            self._hub.watch(self.fd, mask, self._tell)
+        else:
+            self._hub.change(self.fd, mask)
+        self._mask = mask
+
+    def _tell(self, readable: bool, writable: bool) -> None:
+        if readable and self._mask & READ:
+            self.on_readable()
+        if writable and self._mask & WRITE:
+            self.on_writable()
+
+
 class _Direction:
     """One way through the relay."""
 
-    def __init__(self, relay: Relay, source: socket.socket, sink: socket.socket, limit: int | None) -> None:
+    def __init__(self, relay: Relay, source: _Side, sink: _Side, limit: int | None) -> None:
         self.relay = relay
-        self.source, self.sink = source, sink
-        # Numbers, not sockets: the selector formats an unknown object into its KeyError, and a socket's repr
-        # costs two system calls.
-        self._in, self._out = source.fileno(), sink.fileno()
+        self.source, self.sink = source.sock, sink.sock
+        self._from, self._to = source, sink
+        self._in, self._out = source.fd, sink.fd
+        source.on_readable = self._on_readable
+        sink.on_writable = self._on_writable
         self.limit = limit
         self.count = 0
         self.ended = False
@@ -55,8 +93,6 @@ class _Direction:
         self._in_pipe = 0
         self._cannot_splice = False
         self._source_ended = False
-        self._reading = self._writing = False  # what the loop watches for us
-        self._loop = asyncio.get_running_loop()
 
     def start(self, initial: bytes) -> None:
         self.count = len(initial)
@@ -67,23 +103,7 @@ class _Direction:
         if initial:
             self._on_writable()
         else:
-            self._read_on()
-
-    def _read_on(self) -> None:
-        self._loop.add_reader(self._in, self._on_readable)
-        self._reading = True
-
-    def _read_no_more(self) -> None:
-        if self._reading:
-            self._loop.remove_reader(self._in)
-            self._reading = False
-
-    def stop(self) -> None:
-        self._read_no_more()
-        if self._writing:
-            self._loop.remove_writer(self._out)
-            self._writing = False
-        self._close_pipe()
+            self._from.wait(READ)
 
     def _on_readable(self) -> None:
         try:
@@ -95,7 +115,7 @@ class _Direction:
             return
         if moved == 0:
             self._source_ended = True
-            self._read_no_more()
+            self._from.rest(READ)
             self._flushed()
             return
         self.count += moved
@@ -103,9 +123,8 @@ class _Direction:
             self.relay.over(self)
             return
         if self._pending or self._in_pipe:
-            self._read_no_more()
-            self._loop.add_writer(self._out, self._on_writable)
-            self._writing = True
+            self._from.rest(READ)
+            self._to.wait(WRITE)
         elif self._pipe is None and self.count > SPLICE_AFTER and not self._cannot_splice:
             self._open_pipe()
 
@@ -130,7 +149,7 @@ class _Direction:
         except OSError as error:
             if error.errno not in _NO_SPLICE:
                 raise
-            self._close_pipe()  # a kind of socket that cannot be spliced; the pipe is empty here
+            self.close_pipe()  # a kind of socket that cannot be spliced; the pipe is empty here
             self._cannot_splice = True
             return self._copy()
         self._in_pipe += got
@@ -153,7 +172,7 @@ class _Direction:
                 data = os.read(self._pipe[0], self._in_pipe)
                 self._pending += data
                 self._in_pipe -= len(data)
-            self._close_pipe()
+            self.close_pipe()
             self._cannot_splice = True
 
     def _on_writable(self) -> None:
@@ -168,17 +187,13 @@ class _Direction:
             self.relay.broke(self, error)
             return
         if self._pending or self._in_pipe:
-            if not self._writing:
-                self._loop.add_writer(self._out, self._on_writable)
-                self._writing = True
+            self._to.wait(WRITE)
             return
-        if self._writing:
-            self._loop.remove_writer(self._out)
-            self._writing = False
+        self._to.rest(WRITE)
         if self._source_ended:
             self._flushed()
         else:
-            self._read_on()
+            self._from.wait(READ)
 
     def _flushed(self) -> None:
         """The source ended and everything is passed on: pass the end on too."""
@@ -192,7 +207,7 @@ class _Direction:
         except OSError:
             pass  # the other side is gone already; its own direction notices
 
-    def _close_pipe(self) -> None:
+    def close_pipe(self) -> None:
         if self._pipe is not None:
             for fd in self._pipe:
                 os.close(fd)
@@ -225,10 +240,11 @@ class Relay:
         max_sent: int | None = None,
         max_received: int | None = None,
     ) -> None:
-        self._child, self._upstream = child, upstream
+        watcher = hub()
+        self._sides = near, far = _Side(watcher, child), _Side(watcher, upstream)
         self._initial = initial
-        self._up = _Direction(self, child, upstream, max_sent)
-        self._down = _Direction(self, upstream, child, max_received)
+        self._up = _Direction(self, near, far, max_sent)
+        self._down = _Direction(self, far, near, max_received)
         self._done: asyncio.Future[tuple[str | None, str]] = asyncio.get_running_loop().create_future()
 
     @property
@@ -262,11 +278,12 @@ class Relay:
 
     def close(self) -> None:
         """Stop both directions and close both sockets."""
+        for side in self._sides:
+            side.rest()  # before the number may belong to another
         for direction in (self._up, self._down):
-            if self._child.fileno() >= 0 and self._upstream.fileno() >= 0:
-                direction.stop()
-        for sock in (self._child, self._upstream):
-            sock.close()
+            direction.close_pipe()
+        for side in self._sides:
+            side.sock.close()
 
     def direction_ended(self) -> bool:
         """Whether it was the last one."""

@@ -35,7 +35,8 @@ class _Kind(enum.IntEnum):
     "value",
     [
         {"a": "\ud800"}, {"\ud800": 1}, {"a": float("nan")}, {"a": float("-inf")},
-        {"a": {"b": 1}}, {"a": ["b", 1]}, {"a": 2**63}, {1: "a"}, {"a": _Word("b")}, {"a": _Kind.ONE}, {"a": ("b",)}, ["a"], "a", None,
+        {"a": {"b": 1}}, {"a": ["b", 1]}, {"a": 2**63}, {1: "a"}, {"a": _Word("b")}, {"a": _Kind.ONE},
+        {"a": ("b",)}, ["a"], "a", None,
     ],
 )  # fmt: skip
 def test_whatever_is_not_plain_is_copied_with_care(value: object) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from fumehood.broker._hub import hub
 from fumehood.broker._relay import SPLICE_AFTER, Relay, RelayEnd
 
 pytestmark = pytest.mark.anyio
@@ -170,9 +171,11 @@ async def test_a_tunnel_leaves_no_descriptor_and_no_watch() -> None:
     import psutil
 
     process = psutil.Process()
+    hub()  # one descriptor for all tunnels of a loop
     before = process.num_fds()
     with anyio.fail_after(30):
         for _ in range(3):
             async with Tunnel() as tunnel:
                 await asyncio.gather(tunnel.send(tunnel.child, DATA[:MUCH]), tunnel.receive(tunnel.upstream))
     assert process.num_fds() == before
+    assert repr(hub()) == "<Hub of 0 sockets, 0 waits>"
