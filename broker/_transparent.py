@@ -117,6 +117,8 @@ class TransparentDoor:
         for sock in self._sockets.all():
             sock.setblocking(False)
         for sock in self._sockets.listeners():
+            # Connections of an earlier call may still be there. Only now: see isolate/child/layers/net.py.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.listen(BACKLOG)
         await self._refuse_early()
         self._began = True
@@ -153,6 +155,7 @@ class TransparentDoor:
             # Nobody listens until the next call of a process that is used again, which has these sockets too.
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RD)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         for sock in self._sockets.all():
             sock.close()
 
