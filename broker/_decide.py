@@ -41,9 +41,11 @@ from fumehood.policies.rules import EVERY_PORT, EgressRule
 _STAGES = ("not-listed", "port", "scheme", "method", "path")
 _UNRESERVED = re.compile(r"%(2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])")
 # What one server reads as a separator or a step up and another as part of a name: escaped separators, dots
-# escaped twice, and dots beside a path parameter or blanks (`..;` is a step up to servlet containers).
+# escaped twice, dots beside a path parameter or blanks (`..;` is a step up to servlet containers), and the
+# overlong and full-width spellings of dot and slash, which some servers fold.
 _DOT, _BLANK = r"(?:\.|%(?:25)*2e)", r"(?:%(?:25)*(?:[01][0-9a-f]|20|7f))"
 _TWO_READINGS = re.compile(
+    r"%c[01]%|%e0%80%|%f0%80%80%|%ef%bc%(?:8e|8f|bc)|"
     rf"%(?:25)*(?:2f|5c|00)|%25(?:25)*2e|/{_BLANK}*(?:{_DOT}{_BLANK}*){{1,2}}(?:;|%(?:25)*3b|/|$)",
     re.IGNORECASE,
 )

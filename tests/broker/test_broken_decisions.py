@@ -16,6 +16,11 @@ from tests.broker.world import PUBLIC, policy
 from tests.host.cli import Cli
 
 STEPS_UP = [
+    "/v1/%c0%ae%c0%ae/x",
+    "/v1/..%c0%afx",
+    "/v1/%e0%80%ae%E0%80%AE/x",
+    "/v1/\uff0e\uff0e/x",
+    "/v1/..%ef%bc%8fx",
     "/v1/..;/x",
     "/v1/..;a=b/x",
     "/v1/%2e%2e;/x",
