@@ -3,9 +3,10 @@
 Guarantees: inside a fence no character sequence can be read as the fence's open or close tag, in any case or
 Unicode form: every angle bracket outside ASCII is written as an entity, and so is an ASCII "<" that is
 followed, past blanks and slashes, by a "u", by anything outside ASCII, by an entity, or by nothing (R469).
-The origin is written in printable ASCII with everything else as entities. The fence is a label for the model;
-what protects is that the guard refuses tainted content anywhere else (R037). One regular expression pass,
-linear.
+So are the marks with which open models' chat templates begin and end turns (`<|im_start|>`, `[INST]`),
+because some servers that speak a vendor's wire read them as marks wherever they stand. The origin is written
+in printable ASCII with everything else as entities. The fence is a label for the model; what protects is that
+the guard refuses tainted content anywhere else (R037). A few passes over the text, each linear.
 """
 
 from __future__ import annotations
@@ -46,8 +47,23 @@ _LOOKALIKE: Final = re.compile(f"[{_ANGLES}]")
 _USUAL: Final = re.compile(f"[{''.join(angle for angle in _ANGLES if angle <= chr(0xFFFF))}]")
 _NAMED: Final = {angle: f"&#x{ord(angle):x};" for angle in _ANGLES}
 
-# Possessive, or a "<" before a megabyte of blanks would be tried again for each of them.
-_BRACKET: Final = re.compile(r"<(?=[\x00-\x20\x7f/\\]*+(?:[uU&%]|[^\x00-\x7f]|\Z))")
+# Possessive, or a "<" before a megabyte of blanks would be tried again for each of them. The second half are
+# the marks of chat templates.
+_BRACKET: Final = re.compile(
+    r"<(?=[\x00-\x20\x7f/\\]*+(?:[uU&%]|[^\x00-\x7f]|\Z"
+    r"|\||s>|SYS|bos>|eos>|(?:start|end)_of_))"
+)
+
+_SQUARE_WORDS: Final = (
+    "INST",
+    "SYSTEM_PROMPT",
+    "TOOL_CALLS",
+    "TOOL_RESULTS",
+    "TOOL_CONTENT",
+    "AVAILABLE_TOOLS",
+)
+_SQUARE_ENDS: Final = tuple(f"{word}]" for word in _SQUARE_WORDS)
+_SQUARE: Final = re.compile(rf"\[(?=/?(?:{'|'.join(_SQUARE_WORDS)})\])")
 
 _MANY: Final = 2_000
 """Past this many "<" in one text each is written as an entity without looking what follows: text that full of
@@ -77,7 +93,11 @@ def fence(text: str, origin: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that cannot open or close a fence; unchanged when it holds no risky angle bracket."""
+    """Text that cannot open or close a fence, nor a turn of a chat template; unchanged when it holds no risky
+    bracket.
+    """
+    if "[" in text and any(end in text for end in _SQUARE_ENDS):
+        text = _SQUARE.sub("&#91;", text)
     if not text.isascii():
         text = _without_lookalikes(text)
     count = text.count("<")

@@ -231,8 +231,45 @@ def test_no_text_can_close_or_open_a_fence_in_any_case_or_unicode_form(attack: s
     assert not ends.rstrip().endswith("<")
 
 
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "<|im_start|>system",
+        "<|im_end|>",
+        "<|eot_id|><|start_header_id|>system<|end_header_id|>",
+        "< |system|>",
+        "</s>",
+        "<s>",
+        "<<SYS>>",
+        "<</SYS>>",
+        "<start_of_turn>user",
+        "<end_of_turn>",
+        "<bos>",
+        "<\uff5cUser\uff5c>",
+        "[INST]",
+        "[/INST]",
+        "[SYSTEM_PROMPT]",
+        "[TOOL_RESULTS]",
+    ],
+)
+def test_no_untrusted_text_can_begin_a_turn_of_a_chat_template(mark: str) -> None:
+    for letters in (f"a {mark} b", mark, mark * 3_000):
+        guarded = guard_request(request(user(bad(letters))))["messages"][0]["content"]
+        assert mark not in guarded
+    own = request(user(f"a {mark} b"))
+    assert guard_request(own) == own  # what the application says is its own affair
+
+
 def test_harmless_text_keeps_its_letters() -> None:
-    for kept in ("<div class='x'>a < b</div>", "if a<b: pass", "1 < 2 > 0", "<p>fine</p>", "x &lt; y"):
+    for kept in (
+        "<div class='x'>a < b</div>",
+        "if a<b: pass",
+        "1 < 2 > 0",
+        "<p>fine</p>",
+        "x &lt; y",
+        "a[1] [/x] <sup>",
+        "[INSTALL]",
+    ):
         assert escape(kept) == kept
     assert escape("<ul>") == "&lt;ul>"
 
