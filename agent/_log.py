@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, cast
 
@@ -82,8 +83,8 @@ class EventLog:
     ) -> None:
         self.path = Path(path)
         self._read_only = read_only
-        self._jobs: deque[_Job] = deque()
-        self._wake = threading.Condition()
+        self._lock = threading.Lock()  # nothing is queued behind the end
+        self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()  # None is the end
         self._gathered: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         self._closing = False
         self._forked = False
@@ -112,7 +113,7 @@ class EventLog:
             if self._read_only
             else "open"
         )
-        return f"<EventLog {str(self.path)!r} [{state}, {len(self._jobs)} waiting]>"
+        return f"<EventLog {str(self.path)!r} [{state}, {self._queue.qsize()} waiting]>"
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -194,23 +195,32 @@ class EventLog:
             raise StorageError(f"{self.path}: the log is closed")
 
     def _submit(self, jobs: list[_Job]) -> None:
-        with self._wake:
+        with self._lock:
             self._check_writable()
-            self._jobs.extend(jobs)
-            self._wake.notify()
+            self._queue.put(jobs)
 
     def _write_loop(self, connection: sqlite3.Connection) -> None:
-        while True:
-            batch: list[_Job] = []
-            rows = 0
-            with self._wake:
-                while not self._jobs and not self._closing:
-                    self._wake.wait()
-                while self._jobs and (not batch or rows + len(self._jobs[0].rows) <= MAX_BATCH_ROWS):
-                    batch.append(self._jobs.popleft())
-                    rows += len(batch[-1].rows)
-            if not batch:
+        jobs: deque[_Job] = deque()
+        is_open = True
+        while is_open or jobs:
+            if not jobs and (more := self._queue.get()) is not None:
+                jobs.extend(more)
+            elif not jobs:
                 break
+            while is_open:
+                try:
+                    more = self._queue.get_nowait()
+                except Empty:
+                    break
+                if more is None:
+                    is_open = False
+                else:
+                    jobs.extend(more)
+            batch = [jobs.popleft()]
+            rows = len(batch[0].rows)
+            while jobs and rows + len(jobs[0].rows) <= MAX_BATCH_ROWS:
+                batch.append(jobs.popleft())
+                rows += len(batch[-1].rows)
             self._commit_batch(connection, batch)
         connection.close()
 
@@ -336,13 +346,13 @@ class EventLog:
 
     def close(self) -> None:
         """Write what is waiting, then stop. Idempotent."""
-        with self._wake:
+        with self._lock:
             if not self._closing and not self._forked:
                 # Each loop's list belongs to its thread; a log is closed when its loops record no more.
                 while self._gathered:
-                    self._jobs.extend(self._gathered.popitem()[1])
+                    self._queue.put(self._gathered.popitem()[1])
+                self._queue.put(None)
             self._closing = True
-            self._wake.notify_all()
         if self._thread is not None and not self._forked:
             self._thread.join()
 
