@@ -116,6 +116,11 @@ class Exchange:
         """Bytes received for the current request."""
         return self.stream.received - self._base[1]
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether it was used before and not a byte of this answer has come."""
+        return self.used > 1 and not self.answered
+
     def abort(self) -> None:
         """End it at once, from outside the task that uses it."""
         self.stream.abort()

@@ -24,6 +24,7 @@ from fumehood.broker._decode import BadCoding, Decoder, decoder_for
 from fumehood.broker._dial import PinnedBackend
 from fumehood.broker._exchange import Exchange, Headers, ResponseHead, UpstreamFailed
 from fumehood.broker._fetch_request import FetchRequest, check_request, next_request, outgoing
+from fumehood.broker._meant import alike, wrongly_meant
 from fumehood.broker._secrets import Scrubber, with_secret
 from fumehood.broker._target import BadTarget, Target, parse_url, resolve_location
 from fumehood.broker._types import EgressRequest
@@ -179,11 +180,14 @@ class _Hop:
         if len(body) > most:
             raise await self._cut("budget-bytes", f"the body has {len(body)} bytes, over {most}")
         if rule is not None and rule.secret is not None:
-            name = rule.secret.header.lower()
-            if sum(key.lower() == name for key, _ in headers) > 1:
+            name = alike(rule.secret.header)
+            if sum(alike(key) == name for key, _ in headers) > 1:
                 raise await self._cut(
                     "malformed", f"the request has several {rule.secret.header} headers", "grammar"
                 )
+        wrong = wrongly_meant(self._call.policy, self._permit.request, headers)
+        if wrong is not None:
+            raise await self.refuse(*wrong)
         try:
             sent, self._scrubber = with_secret(headers, rule, self._call.broker.secrets)
         except HostError as error:

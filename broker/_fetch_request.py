@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fumehood.broker._decode import codings
 from fumehood.broker._exchange import Headers
+from fumehood.broker._meant import alike
 from fumehood.broker._target import BadTarget, Target
 
 MAX_HEADERS = 100  # header lines a tool may send
@@ -81,7 +82,7 @@ def check_request(request: FetchRequest, most: int) -> None:
         raise BadTarget("malformed", f"over {MAX_HEADER_BYTES} bytes of headers")
     seen: set[str] = set()
     for name, value in request.headers:
-        lower = name.lower()
+        lower = alike(name)
         if not _TOKEN.fullmatch(name):
             raise BadTarget("malformed", f"{name[:40]!r} is not a header name")
         if not _VALUE.fullmatch(value):

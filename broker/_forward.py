@@ -21,12 +21,15 @@ from fumehood.broker._addresses import Address
 from fumehood.broker._call import BrokerCall, Permit
 from fumehood.broker._child import ChildStream
 from fumehood.broker._exchange import Exchange, Headers, ResponseHead, UpstreamFailed
-from fumehood.broker._head import HOP_BY_HOP, BadHead, RequestHead
+from fumehood.broker._head import HOP_BY_HOP, NOT_IN_TRAILERS, BadHead, RequestHead
+from fumehood.broker._meant import alike, wrongly_meant
 from fumehood.broker._secrets import Scrubber, with_secret
 from fumehood.broker._target import Target
 from fumehood.broker._types import Door, EgressRequest
 from fumehood.policies.errors import HostError
+from fumehood.policies.rules import EgressRule
 
+_IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PROPFIND", "REPORT"))
 _EARLY = 5.0  # seconds to wait for an answer after the upstream stopped taking the body
 
 
@@ -83,6 +86,9 @@ class Connection(Protocol):
     def sent(self) -> int: ...
     @property
     def received(self) -> int: ...
+    @property
+    def is_stale(self) -> bool:
+        """Whether it served others before and nothing of this answer came: the host may have closed it."""
 
     async def send(
         self,
@@ -152,13 +158,15 @@ class Forward:
 
     async def _attempt(self, permit: Permit) -> bool:
         await self._check(permit)
+        connection = await self._connect(permit)
         try:
-            return await self._exchange(permit, await self._connect(permit))
+            return await self._exchange(permit, connection)
         except UpstreamFailed as error:
-            if not error.unprocessed or self._taken or self._caller.began or self._ended:
+            stale = connection.is_stale and self._head.method in _IDEMPOTENT  # RFC 9110 section 9.2.2
+            if not (error.unprocessed or stale) or self._taken or self._caller.began or self._ended:
                 raise
         await self._release(permit)
-        return await self._exchange(permit, await self._connect(permit))
+        return await self._exchange(permit, await self._connect(permit, again=True))
 
     async def _release(self, permit: Permit) -> None:
         connection, self._current = self._current, None
@@ -180,15 +188,21 @@ class Forward:
                 permit, "budget-bytes", f"the body has {head.length} bytes, over {rule.max_request}"
             )
         if rule is not None and rule.secret is not None:
-            name = rule.secret.header.lower()
-            if sum(key.lower() == name for key, _ in head.headers) > 1:
+            name = alike(rule.secret.header)
+            if sum(alike(key) == name for key, _ in head.headers) > 1:
                 raise await self._call.cut(
                     permit, "malformed", f"several {rule.secret.header} headers", "grammar"
                 )
+            if head.method == "TRACE":  # RFC 9110 section 9.3.8: its answer repeats the request
+                raise await self._call.cut(permit, "method", "TRACE on an entry with a secret", "allow-list")
+        wrong = wrongly_meant(self._call.policy, permit.request, head.headers)
+        if wrong is not None:
+            raise await self._call.cut(permit, *wrong, "allow-list")
 
-    async def _connect(self, permit: Permit) -> Connection:
-        # A request with a body cannot be sent twice, so it gets a connection that was never used.
-        fresh = self._head.has_body or self._head.upgrade is not None
+    async def _connect(self, permit: Permit, *, again: bool = False) -> Connection:
+        # What cannot be sent twice gets a connection that was never used.
+        head = self._head
+        fresh = again or head.has_body or head.upgrade is not None or head.method not in _IDEMPOTENT
         self._current = connection = await self._upstream.open(self._target, permit, fresh=fresh)
         if self._ended is not None:
             raise UpstreamFailed(self._ended[1])
@@ -218,7 +232,7 @@ class Forward:
                 self._target.request_target,
                 sent,
                 self._capped(limit) if head.has_body else b"",
-                (lambda: body.trailers) if head.chunked else None,
+                (lambda: _trailing(body.trailers, rule)) if head.chunked else None,
             )
         )
         sender.add_done_callback(self._sent)
@@ -296,7 +310,8 @@ class Forward:
                     raise await self._cut(permit, "budget-bytes", f"the answer has over {most} bytes")
                 if piece := scrubber.feed(piece):
                     await self._caller.write(piece)
-        await self._caller.finish(b"".join(scrubber.finish()), scrubbed(connection.trailers, scrubber))
+        last = scrubbed(_trailing(connection.trailers), scrubber)
+        await self._caller.finish(b"".join(scrubber.finish()), last)
 
     async def _switched(
         self, permit: Permit, exchange: Exchange, answer: ResponseHead, scrubber: Scrubber
@@ -373,10 +388,21 @@ def _outgoing(target: Target, head: RequestHead, headers: Headers) -> Headers:
     return tuple(out)
 
 
+def _trailing(trailers: Headers, rule: EgressRule | None = None) -> Headers:
+    """The trailers that go on: none that frames, routes or processes, and none of the broker's own header."""
+    ours = alike(rule.secret.header) if rule is not None and rule.secret is not None else None
+    return tuple(
+        (key, value) for key, value in trailers if alike(key) not in NOT_IN_TRAILERS and alike(key) != ours
+    )
+
+
 def kept(answer: ResponseHead) -> Headers:
-    """The headers of an answer that go on to the child: not those of the connection that it came by."""
+    """The headers of an answer that go on to the child: not those of the connection that it came by.
+
+    A length stays whatever Connection names: the child's framing relies on it.
+    """
     named = {option.strip().lower() for value in answer.all("connection") for option in value.split(",")}
-    dropped = HOP_BY_HOP | named
+    dropped = (HOP_BY_HOP | named) - {"content-length"}
     return tuple((key, value) for key, value in answer.headers if key.lower() not in dropped)
 
 

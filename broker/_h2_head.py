@@ -25,6 +25,7 @@ from fumehood.broker._head import (
     VALUE,
     BadHead,
     RequestHead,
+    check_spelling,
 )
 
 Fields = list[tuple[bytes, bytes]]
@@ -65,6 +66,8 @@ def read_request(fields: Fields, *, ended: bool) -> Asked:
     hosts = [value for key, value in headers if key == "host"]
     if len(hosts) > 1 or (hosts and pseudo.get(":authority", hosts[0]) != hosts[0]):
         raise BadHead("Host and :authority name two places")
+    for key, _ in headers:
+        check_spelling(key)
     if any(key == "te" and value.lower() != "trailers" for key, value in headers):
         raise BadHead("TE knows only trailers in HTTP/2")
     length = _length(headers)
@@ -101,7 +104,7 @@ def read_trailers(fields: Fields, *, of_request: bool) -> Headers:
     if sum(len(key) + len(value) for key, value in headers) > MAX_TRAILERS and of_request:
         raise BadHead("the trailers are too long", 431)
     wrong = [key for key, _ in headers if key in NOT_IN_TRAILERS]
-    if wrong:
+    if wrong and of_request:  # those of an answer are left out later
         raise BadHead(f"the trailer {wrong[0]!r} may not come after the body")
     return headers
 

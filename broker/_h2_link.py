@@ -211,6 +211,11 @@ class Link:
     # --- our frames -----------------------------------------------------------------------------------------
 
     @property
+    def is_over(self) -> bool:
+        """Whether the connection has ended, for whatever reason."""
+        return self._dead is not None
+
+    @property
     def most_streams(self) -> int:
         """How many streams the peer takes at once, as far as it has said."""
         return self._h2.remote_settings.max_concurrent_streams

@@ -117,6 +117,11 @@ class H2Exchange:
     def received(self) -> int:
         return self._stream.received if self._stream else 0
 
+    @property
+    def is_stale(self) -> bool:
+        stream = self._stream
+        return stream is not None and stream.number > 1 and not stream.received and self.host.link.is_over
+
     async def send(
         self,
         method: str,

@@ -45,7 +45,17 @@ HOP_BY_HOP = frozenset(
         "expect",
     ]
 )
-NOT_IN_TRAILERS = HOP_BY_HOP | {"host", "content-length", "authorization", "content-encoding"}
+FRAMING = HOP_BY_HOP | {"host", "content-length"}
+# RFC 9110 section 6.5.1: what frames, routes, authenticates or says how to read a message stands before it.
+NOT_IN_TRAILERS = FRAMING | {
+    "authorization",
+    "cookie",
+    "set-cookie",
+    "content-encoding",
+    "content-range",
+    "content-type",
+    "range",
+}
 
 
 _NO_OPTIONS: frozenset[str] = frozenset()
@@ -170,7 +180,18 @@ def _header(line: bytes) -> tuple[str, str]:
     value = value.strip(b" \t")
     if not colon or not _TOKEN.fullmatch(name) or not VALUE.fullmatch(value):
         raise BadHead("a header line is not Name: value")
-    return name.decode("ascii"), value.decode("latin-1")
+    key = name.decode("ascii")
+    check_spelling(key)
+    return key, value.decode("latin-1")
+
+
+def check_spelling(name: str) -> None:
+    """Refuse a name that some servers (CGI, WSGI) read as one that frames or routes.
+
+    Raises: BadHead.
+    """
+    if "_" in name and name.lower().replace("_", "-") in FRAMING:
+        raise BadHead(f"the field {name!r} could be read as {name.replace('_', '-')!r}")
 
 
 def _framing(headers: Headers, version: str) -> tuple[int | None, bool]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from fumehood.broker._meant import alike
 from fumehood.broker._scrub import Scrubber
 from fumehood.policies.errors import FumehoodError, HostError
 from fumehood.policies.rules import EgressRule, SecretHeader
@@ -57,7 +58,7 @@ def with_secret(
     if rule is None or rule.secret is None:
         return headers, Scrubber(())
     name = rule.secret.header
-    kept = tuple((key, value) for key, value in headers if key.lower() != name.lower())
+    kept = tuple((key, value) for key, value in headers if alike(key) != alike(name))
     if not rule.secret.value:
         return kept, Scrubber(())
     text, values = fill(rule.secret, lookup)

@@ -204,7 +204,8 @@ class RawChild:
         self._buffer = self._buffer[9 + length :]
         self.frames.append(found)
         if kind == HEADERS:
-            fields = [(str(k), str(v)) for k, v in self.decoder.decode(found.payload)]
+            read = self.decoder.decode(found.payload, raw=True)
+            fields = [(bytes(k).decode("latin-1"), bytes(v).decode("latin-1")) for k, v in read]
             self.heads.setdefault(stream, []).append(fields)
         elif kind == DATA:
             self.bodies[stream] = self.bodies.get(stream, b"") + found.payload

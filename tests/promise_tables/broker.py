@@ -213,6 +213,14 @@ PROMISES: list[tuple[str, ...]] = [
         "RFC 9113 section 8.2, RFC 9113 section 10.3",
     ),
     (
+        "broker:no-rule-past-an-override",
+        (
+            "Fields by which servers take a request for another method or path let nothing past the rules, "
+            "in every door that reads HTTP."
+        ),
+        "contract section 2",
+    ),
+    (
         "broker:http2-no-coalescing",
         "A connection serves the one origin it was decided for; another :authority is 421 with a row.",
         "design D5, RFC 9110 section 15.5.20",
