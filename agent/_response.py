@@ -208,9 +208,9 @@ def response_of(
         # What a vendor sends in the place of a text would come up later, in another module's error.
         words: tuple[object, ...] = ()
         if isinstance(block, ToolCall):
-            words = (block.id, block.name, block.signature or "")
+            words = (block.id, block.name, "" if block.signature is None else block.signature)
         elif isinstance(block, Reasoning):
-            words = (block.text or "", block.signature or "")
+            words = tuple("" if word is None else word for word in (block.text, block.signature))
         if not all(isinstance(word, str) for word in words):
             raise TypeError("an id, name, signature or thought is not a text")
     texts = [block for block in blocks if isinstance(block, (str, VendorText))]

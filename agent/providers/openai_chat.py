@@ -290,6 +290,8 @@ class _Decoder:
         call = self._calls.get(index)
         if call is None:
             kind = piece.get("type") or "function"
+            if not isinstance(kind, str):
+                raise TypeError(f"the call {index} has no kind")
             call = self._calls[index] = _Call(
                 kind, {**beyond(piece, "index", kind), "id": piece.get("id") or ""}
             )
