@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,23 @@ VALUES = st.recursive(
 def test_what_needs_no_cleaning_is_what_cleaning_would_return(value: object) -> None:
     if is_clean(value):
         assert clean(value) == value and canonical(value) == canonical(clean(value))
+
+
+@given(VALUES)
+def test_the_text_of_a_row_is_the_one_that_json_dumps_gives(value: object) -> None:
+    cleaned = clean(value)
+    assert canonical(cleaned) == json.dumps(cleaned, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+@pytest.mark.parametrize("value", [float("nan"), {"a": float("inf")}])
+def test_what_is_not_clean_has_no_text(value: object) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        canonical(value)
+
+
+def test_what_json_has_no_form_for_has_no_text() -> None:
+    with pytest.raises(TypeError):
+        canonical({"a": {1, 2}})
 
 
 class _Word(str):
