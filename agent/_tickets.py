@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import json
@@ -92,22 +93,27 @@ class TicketBooth:
 def load_key(path: Path) -> bytes:
     """The key in `path`, made there (mode 0600) when there is none. Raises: StorageError."""
     make_private_folder(path.parent)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        key = path.read_bytes()
-        if len(key) != 32:
-            raise StorageError(
-                f"{path}: not a ticket key of 32 bytes",
-                hint="remove the file; tickets handed out die with it",
-            ) from None
-        return key
-    with os.fdopen(descriptor, "wb") as file:
+    if not path.exists():
+        # Named only once all of it is on disk: another process must not read half a key, nor a kill leave one.
         key = os.urandom(32)
-        file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
-    fsync_folder(path.parent)
+        draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(key)
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):  # somebody else's came first, and holds
+                os.link(draft, path)
+        finally:
+            os.unlink(draft)
+        fsync_folder(path.parent)
+    key = path.read_bytes()
+    if len(key) != 32:
+        raise StorageError(
+            f"{path}: not a ticket key of 32 bytes",
+            hint="remove the file; tickets handed out die with it",
+        )
     return key
 
 

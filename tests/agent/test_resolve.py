@@ -316,3 +316,30 @@ async def test_the_journalled_input_carries_the_address_and_the_provider_gets_th
         "kind": "ref",
         "ref": {"address": "sha256:" + "0" * 64},
     }
+
+
+@pytest.mark.requirement("R130")
+@pytest.mark.parametrize("by", ["erase", "drop"])
+async def test_content_that_goes_while_it_is_read_is_content_that_is_not_there(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ContentStore(tmp_path / "content") as store:
+        addresses = [store.put(data, "image/png", owner="alice").address for data in (PNG, PNG_B)]
+        owners = store.owners
+
+        def owners_then_gone(address: str) -> frozenset[str]:
+            found = owners(address)
+            if by == "erase":
+                store.erase(address)
+            else:
+                store.drop(address, owner="alice")
+            return found
+
+        monkeypatch.setattr(store, "owners", owners_then_gone)
+        own = request(user([ref(addresses[0])]))
+        with pytest.raises(UnresolvedContentError) as caught:
+            await resolve(own, owner_resolver(store))
+        assert caught.value.path == "messages[0].content[0]"
+        of_tool = request(assistant([call()]), user([result(content=[ref(addresses[1])])]))
+        answered = (await resolve(of_tool, owner_resolver(store)))["messages"][1]["content"][0]
+    assert answered["is_error"] is True and "content_unavailable" in answered["content"][0]["text"]

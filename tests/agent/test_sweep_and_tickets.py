@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -186,6 +188,36 @@ def test_the_key_is_made_once_private_and_checked(tmp_path: Path) -> None:
         load_key(path)
     with pytest.raises(ValueError, match="32 bytes or more"):
         TicketBooth(b"short")
+
+
+def test_a_key_made_by_many_at_once_is_one_key_and_never_half_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state" / "ticket.key"
+    together = threading.Barrier(8)
+    seen: list[bytes] = []
+
+    def make() -> None:
+        together.wait()
+        seen.append(load_key(path))
+
+    makers = [threading.Thread(target=make) for _ in range(8)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+    assert len(seen) == 8 and set(seen) == {path.read_bytes()} and len(seen[0]) == 32
+    assert [item.name for item in path.parent.iterdir()] == ["ticket.key"]
+    path.unlink()
+
+    def killed(draft: object, name: object) -> None:
+        assert not path.exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", killed)
+    with pytest.raises(KeyboardInterrupt):
+        load_key(path)
+    assert list(path.parent.iterdir()) == []
 
 
 async def test_an_address_inside_a_longer_text_is_a_citation(world: World) -> None:
