@@ -80,18 +80,18 @@ def batch(
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        case: object = None
+        case: dict[str, Any] | None = None
         try:
             case = _read_line(line, f"{source}:{number}")
             found = _judge_line(case, allow, f"{source}:{number}")
             yield {"id": case.get("id"), **found.as_dict()}
         except (ConfigError, UnicodeError) as error:
             yield {
-                "id": case.get("id") if isinstance(case, dict) else None,
+                "id": case.get("id") if case is not None else None,
                 **Verdict("error", None, None, None).as_dict(),
                 "line": number,
                 "value": _shown(line),
-                "error": error.message if isinstance(error, ConfigError) else f"{source}:{number}: {error}",
+                "error": _placed(f"{source}:{number}", error),
                 "hint": (error.hint if isinstance(error, ConfigError) else None) or _LINE_HINT,
             }
 
@@ -107,6 +107,10 @@ def _read_line(line: str | bytes, place: str) -> dict[str, Any]:
         raise ConfigError(f"{place}: the line is not JSON: {error}") from error
     if not isinstance(case, dict) or not isinstance(case.get("request"), str):
         raise ConfigError(f"{place}: a line is an object with at least 'request'")
+    try:
+        json.dumps(case.get("id"), allow_nan=False)
+    except ValueError as error:
+        raise ConfigError(f"{place}: the id is no JSON value: {error}") from error
     return case
 
 
@@ -123,6 +127,11 @@ def _judge_line(case: Mapping[str, Any], allow: Sequence[EgressRule], place: str
     if not isinstance(method, str):
         raise ConfigError(f"{place}: 'method' is a string, not {method!r}")
     return verdict(policy, case["request"], method=method, dns=dns)
+
+
+def _placed(place: str, error: Exception) -> str:
+    text = error.message if isinstance(error, ConfigError) else str(error)
+    return text if text.startswith(place) else f"{place}: {text}"
 
 
 def _shown(line: str | bytes) -> str:
@@ -359,16 +368,18 @@ def _name_key(text: str) -> str:
 def _read_said(said: object, name: str) -> tuple[list[Address], str | None]:
     addresses: list[Address] = []
     following: str | None = None
-    for text in said if isinstance(said, (list, tuple)) else ():
-        words = str(text).split()
+    if not isinstance(said, (list, tuple)):
+        raise ConfigError(f"the answers for {name!r} are a list, not {said!r:.80}")
+    for text in said:
+        words = text.split() if isinstance(text, str) else []
         if len(words) == 2 and words[0] == "CNAME":
             following = words[1].lower().rstrip(".")
-        elif len(words) == 1 and words[0].upper() not in _FAILURES:
+        elif not words or words[-1].upper() not in _FAILURES:
             try:
-                addresses.append(parse_address(words[0]))
+                addresses.append(parse_address(" ".join(words)))
             except ValueError as error:
                 raise ConfigError(
-                    f"the answer {text!r} for {name!r} is no address and no 'CNAME name'"
+                    f"the answer {text!r:.80} for {name!r} is no address and no 'CNAME name'"
                 ) from error
     return addresses, following
 

@@ -121,6 +121,10 @@ def test_a_batch_line_becomes_one_line_with_five_keys() -> None:
             '{"request": "https://a.example/", "allow": ["a.example"], "dns": {"a.example": ["127.1"]}}',
             "no address",
         ),
+        ('{"request": "https://a.example/", "allow": ["a.example"], "dns": {"*": [{"a": 1}]}}', "no address"),
+        ('{"request": "https://a.example/", "allow": ["a.example"], "dns": {"*": 7}}', "are a list"),
+        ('{"id": NaN, "request": "https://a.example/"}', "batch:2: the id is no JSON value"),
+        ('{"id": [1e999], "request": "https://a.example/"}', "batch:2: the id is no JSON value"),
     ],
 )
 def test_a_bad_batch_line_is_an_error_with_its_number_and_loses_no_other(line: str, what: str) -> None:
@@ -132,7 +136,8 @@ def test_a_bad_batch_line_is_an_error_with_its_number_and_loses_no_other(line: s
         (None, "error"),
     ]
     assert (found[0]["line"], found[0]["value"], found[2]["line"]) == (2, line, 4)
-    assert what in str(found[0]["error"]) and found[0]["hint"]
+    assert str(found[0]["error"]).startswith("batch:2: ") and what in str(found[0]["error"])
+    assert found[0]["hint"]
     assert str(found[2]["error"]).startswith("batch:4: the line is not UTF-8")
 
 
