@@ -94,7 +94,7 @@ def load_key(path: Path) -> bytes:
     """The key in `path`, made there (mode 0600) when there is none. Raises: StorageError."""
     make_private_folder(path.parent)
     if not path.exists():
-        # Named only once all of it is on disk: another process must not read half a key, nor a kill leave one.
+        # Named only once all of it is on disk: nobody is to read half a key, and no kill leaves one.
         key = os.urandom(32)
         draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -106,7 +106,7 @@ def load_key(path: Path) -> bytes:
             with contextlib.suppress(FileExistsError):  # somebody else's came first, and holds
                 os.link(draft, path)
         finally:
-            os.unlink(draft)
+            draft.unlink()
         fsync_folder(path.parent)
     key = path.read_bytes()
     if len(key) != 32:
