@@ -3,7 +3,7 @@
 Guarantees: a connection belongs to one connection of the child, so it is shared with no other call, tool or
 policy generation; a message joins one only when its peer is among the addresses vetted for that very message,
 and not once the answer's TTL is over and it fell idle; a host whose stream limit is reached gets another
-connection. Not here: what a message may be (_forward.py).
+connection, as long as there are places for it, and else waits. Not here: what a message may be (_forward.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fumehood.broker._h2_head import (
     write_request,
 )
 from fumehood.broker._h2_link import Link
-from fumehood.broker._h2_stream import LinkBroken, LinkStream
+from fumehood.broker._h2_stream import Bell, LinkBroken, LinkStream
 from fumehood.broker._head import BadHead
 from fumehood.broker._target import Target
 from fumehood.broker._upstream import PlainUpstream
@@ -73,6 +73,10 @@ class _HostLink:
             pass  # each of its messages says so
         finally:
             self._stream.abort()
+
+    def when_over(self, told: Callable[[], None]) -> None:
+        """Call `told` once the connection has ended."""
+        self._task.add_done_callback(lambda _: told())
 
     def is_usable(self, permit: Permit, generation: int) -> bool:
         """Whether a message with this permit may join."""
@@ -231,17 +235,44 @@ class MixedUpstream:
         self._links: list[_HostLink] = []
         self._speaks_h2 = True  # until the host chose otherwise
         self._dialling = asyncio.Lock()
+        self._held, self._given_back = 0, Bell()
 
     async def open(self, target: Target, permit: Permit, *, fresh: bool) -> Connection:
         """See `Upstream.open`."""
-        if self._speaks_h2:
+        while True:
             async with self._dialling:  # streams that arrive together share what the first one dials
-                found = await self._join(permit) if self._speaks_h2 else None
-                if found is None and self._speaks_h2:
-                    found = await self._dial(target, permit)
-                if found is not None:
-                    return found
-        return await self._plain.open(target, permit, fresh=fresh)
+                found = await self._open_h2(target, permit) if self._speaks_h2 else None
+            if found is not None:
+                return found
+            if not self._speaks_h2 and self._take_place():
+                break
+            await self._given_back.wait()
+        try:
+            return await self._plain.open(target, permit, fresh=fresh)
+        except BaseException:
+            self._give_back()
+            raise
+
+    async def _open_h2(self, target: Target, permit: Permit) -> Connection | None:
+        """A stream on a connection that is there or on a new one; None when there is no place for that."""
+        found = await self._join(permit)
+        return await self._dial(target, permit) if found is None and self._take_place() else found
+
+    def _take_place(self) -> bool:
+        """Whether this connection of the child may have another to the host.
+
+        The first one has its place with the child's own connection.
+        """
+        if self._held and not self._call.broker.places.take(self._held):
+            return False
+        self._held += 1
+        return True
+
+    def _give_back(self) -> None:
+        self._held -= 1
+        if self._held:
+            self._call.broker.places.give_back()
+        self._given_back.ring()
 
     async def _join(self, permit: Permit) -> Connection | None:
         for host in [host for host in self._links if host.is_over]:
@@ -256,12 +287,17 @@ class MixedUpstream:
     async def _dial(self, target: Target, permit: Permit) -> Connection:
         backend = PinnedBackend(self._call.broker.dialer, permit.decision)
         generation = self._call.policy.generation
-        stream = await backend.connect_tcp(target.host.text, target.port)
-        stream = await stream.start_tls(self._call.broker.tls_h2, server_hostname=target.host.text)
+        try:
+            stream = await backend.connect_tcp(target.host.text, target.port)
+            stream = await stream.start_tls(self._call.broker.tls_h2, server_hostname=target.host.text)
+        except BaseException:
+            self._give_back()
+            raise
         if stream.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
             self._speaks_h2 = False
             return Exchange(stream)
         host = _HostLink(stream, generation)
+        host.when_over(self._give_back)
         self._touch(host, target, permit)
         self._links.append(host)
         return H2Exchange(host, _injected(permit))
@@ -270,9 +306,11 @@ class MixedUpstream:
         """See `Upstream.release`."""
         if not isinstance(connection, H2Exchange):
             await self._plain.release(target, permit, connection)
+            self._give_back()
             return
         connection.close()
         self._touch(connection.host, target, permit)
+        self._given_back.ring()  # there is room for another stream
 
     def _touch(self, host: _HostLink, target: Target, permit: Permit) -> None:
         lifetime = KEEP_ALIVE if target.host.is_literal else min(float(permit.ttl), KEEP_ALIVE)

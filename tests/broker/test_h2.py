@@ -109,7 +109,7 @@ async def test_streams_run_side_by_side_with_bodies_both_ways(
         return Reply(200, seen.body[::-1])
 
     server = h2_host(world, answer) if host_speaks == "h2" else world.serve(443, answer, tls=True)
-    world.name({"*": [PUBLIC]})
+    world.name({"*": [PUBLIC]}, ttl=60)
     async with caged(world, "https://api.example.com +inspect") as (call, namespace):
         trusting(namespace, call.broker.authority, tmp_path)
         with anyio.fail_after(60):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from fumehood.broker import _forward, _h2_stream
+from fumehood.broker._budget import Places
 from fumehood.testing.http import Reply, Seen
 from tests.broker.h2_peers import (
     CONTINUATION,
@@ -247,3 +248,31 @@ async def test_a_host_with_few_streams_or_a_shut_window_is_served_by_more_or_cut
             post = [(":method", "POST"), *GET[1:3], (":path", "/up")]
             await child.send(child.head(3, post, end=False), data(3, bytes(100)))
             assert (await child.answer(3))[":status"] == "502"
+
+
+async def test_a_stream_that_waits_for_a_place_takes_the_room_that_another_leaves(world: World) -> None:
+    held: list[tuple[H2Side, int]] = []
+
+    def answer(seen: Seen, side: H2Side, stream: int) -> Reply | None:
+        if seen.target == "/few":
+            side.sock.sendall(frame(SETTINGS, 0, 0, struct.pack("!HI", 3, 1)))
+        if seen.target == "/hold":
+            held.append((side, stream))
+            side.sock.sendall(head(side, stream, OK))
+            return None
+        return Reply(200, b"fine")
+
+    server = world.stack.enter_context(H2Server(world, answer))
+    world.ports[443] = server  # type: ignore[assignment]
+    world.name({"*": [PUBLIC]}, ttl=60)
+    async with world.call("https://api.example.com +inspect") as call:
+        call.broker.places = Places(1)
+        async with h2_child(call) as child:
+            assert (await ask(child, 1, "/few"))[":status"] == "200"
+            await child.send(child.head(3, [*GET[:3], (":path", "/hold")]))
+            await child.until(lambda found: found.stream == 3)
+            await child.send(child.head(5))  # no room, and no place for a second connection
+            side, stream = held[0]
+            side.sock.sendall(data(stream, b"over"))
+            assert (await child.answer(5))[":status"] == "200"
+    assert server.connections == 1
