@@ -17,8 +17,10 @@ class Signals:
     """
 
     child: Child | None = None
-    _GROUP = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGWINCH})
-    """What a terminal sends to every process in front, and not to one."""
+    _GROUP = frozenset(
+        {signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGWINCH, signal.SIGSTOP, signal.SIGCONT}
+    )
+    """What a terminal or its shell sends to every process in front, and not to one."""
 
     def send(self, number: int) -> bool:
         """Send it; False when there is no process to take it."""

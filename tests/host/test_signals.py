@@ -53,3 +53,80 @@ def test_an_interrupt_reaches_the_whole_group_as_from_a_terminal(tmp_path: Path)
     code, _, took = _answer(tmp_path, script, signal.SIGINT)
     assert code == 3, "the shell acts once its child has ended, so the child was told too"
     assert took < 4.5
+
+
+STOPPED = """
+import os, signal, sys
+def say(word, code=None):
+    print(word, flush=True)
+    if code is not None:
+        os._exit(code)
+signal.signal(signal.SIGCONT, lambda *_: say("on"))
+signal.signal(signal.SIGTERM, lambda *_: say("end", 5))
+say("up")
+while True:
+    signal.pause()
+"""
+
+
+def _states(process: subprocess.Popen[bytes]) -> set[str]:
+    """States of fumehood and of the command."""
+    import psutil
+
+    whole = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    return {one.status() for one in whole if one.pid == process.pid or STOPPED in one.cmdline()}
+
+
+def test_a_stop_stops_the_command_too_and_both_go_on_together(tmp_path: Path) -> None:
+    words = ["run", "--", "/usr/bin/python3", "-c", STOPPED]
+    with spawn(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(signal.SIGTSTP)
+        end = time.monotonic() + 20
+        while (states := _states(process)) != {"stopped"} and time.monotonic() < end:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGCONT)
+        assert states == {"stopped"}
+        assert process.stdout.readline() == b"on\n"
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=40)
+    assert (process.returncode, out) == (5, b"end\n")
+
+
+def test_a_change_of_the_window_is_passed_on_where_the_terminal_is_not_joined(tmp_path: Path) -> None:
+    code, out, _ = _answer(
+        tmp_path, "trap 'echo wide; exit 6' WINCH; echo up; while :; do sleep 0.05; done", signal.SIGWINCH
+    )
+    assert (code, out) == (6, "wide\n")
+
+
+def test_a_lot_goes_in_and_out_at_once(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 40_000
+    with spawn(["run", "--", "cat"], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        out, _ = process.communicate(data, timeout=60)
+    assert (process.returncode, out == data) == (0, True)
+    text = "x" * 7_000_000
+    (tmp_path / "fumehood.toml").write_text(
+        'version = 1\n[host]\nstate = "state"\n[tools.t]\ncommand = ["cat"]\n', encoding="utf-8"
+    )
+    with spawn(["call", "t", "-"], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        out, _ = process.communicate(f'"{text}"'.encode(), timeout=60)
+    assert (process.returncode, out == f"{text}\n".encode()) == (0, True)
+
+
+def test_an_input_that_ends_is_the_end_of_the_commands_input(tmp_path: Path) -> None:
+    with spawn(
+        ["run", "--", "sh", "-c", "cat; echo end"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"line\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"line\n"
+        process.stdin.close()
+        assert process.stdout.read() == b"end\n"
+        assert process.wait(timeout=60) == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import signal
 import sys
@@ -23,6 +24,7 @@ PROGRESS_AFTER_S = 2.0
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PASSED = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_HARMLESS = (signal.SIGCONT, signal.SIGWINCH)  # passed on too; whoever has no use for them ignores them
 DESCRIPTORS = 65_536
 GRACE_S = 5.0
 """What a program that was told to end has for it."""
@@ -54,7 +56,21 @@ def run_async(work: Coroutine[Any, Any, T], take: Callable[[int], bool] | None =
             caught.append(number)
             task.cancel()
 
+        def pause() -> None:
+            # The command has a session of its own: whoever stops us, as a shell's Ctrl-Z, means it as well.
+            # What makes us go on is passed on.
+            assert take is not None
+            take(signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
         with contextlib.ExitStack() as stack:
+            if take is not None:
+                for number in _HARMLESS:
+                    loop.add_signal_handler(number, take, number)
+                    stack.callback(loop.remove_signal_handler, number)
+                if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
+                    loop.add_signal_handler(signal.SIGTSTP, pause)
+                    stack.callback(loop.remove_signal_handler, signal.SIGTSTP)
             for number in _ENDING if take is None else (*_ENDING, *_PASSED):
                 if signal.getsignal(number) is signal.SIG_IGN:
                     continue  # nohup, or a shell's background job: the caller wants it ignored
