@@ -179,6 +179,7 @@ class Exchange:
         """What has arrived of an ordinary answer's body."""
         data, self._ahead = self._ahead, b""
         if len(data) > self._left:
+            self._keep = False
             raise UpstreamFailed("the peer sent bytes after its answer")
         self._left -= len(data)
         return data

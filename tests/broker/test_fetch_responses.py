@@ -5,7 +5,9 @@ the corpus rows about responses, and bombs in every coding.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import socket
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -14,7 +16,7 @@ import brotli  # type: ignore[import-untyped]
 import pytest
 import zstandard
 
-from fumehood.broker import EgressRefused, FetchRequest
+from fumehood.broker import EgressRefused, FetchRequest, NetSockets
 from fumehood.testing.http import Answer, Reply, Seen
 from tests.broker.world import PUBLIC, Row, World, corpus
 
@@ -207,3 +209,48 @@ async def test_a_kept_connection_serves_the_next_request_and_a_dirty_one_does_no
                 while True:
                     await call.fetch(FetchRequest("GET", "https://api.example.com:8443/"))
         assert dirty.connections == len(dirty.seen)
+
+
+@pytest.mark.promise("broker:connection-clean-or-closed")
+@pytest.mark.parametrize(
+    "empty",
+    [
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+async def test_bytes_behind_an_empty_answer_spoil_the_connection_in_every_door(
+    empty: bytes, world: World
+) -> None:
+    late = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
+    connections, seen = 0, 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections, seen
+        connections += 1
+        while head := await reader.read(4096):
+            seen += 1
+            writer.write(empty + (late if head.startswith(b"GET / ") else b""))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    world.ports[80] = type("At", (), {"port": server.sockets[0].getsockname()[1]})()
+    world.name({"api.example.com": [PUBLIC]}, ttl=60)
+    listener = socket.create_server(("127.0.0.1", 0))
+    request = b"GET http://api.example.com%s HTTP/1.1\r\nHost: api.example.com\r\n\r\n"
+    async with world.call("http://api.example.com") as call:
+        await call.attach(NetSockets(proxy=listener))
+        with anyio.fail_after(20):
+            for path in (b"/clean", b"/", b"/clean", b"/"):
+                reader, writer = await asyncio.open_connection(*listener.getsockname())
+                writer.write(request % path)
+                answer = await reader.readuntil(b"\r\n\r\n")
+                assert answer.split()[1] == (b"502" if path == b"/" else empty.split()[1])
+                writer.close()
+            assert (seen, connections) == (4, 2)  # a clean one serves again, a spoilt one does not
+            with pytest.raises(EgressRefused):
+                await call.fetch(FetchRequest("GET", "http://api.example.com/"))
+            reply = await call.fetch(FetchRequest("GET", "http://api.example.com/clean"))
+            assert (reply.status, reply.body) == (int(empty.split()[1]), b"")
+    server.close()
