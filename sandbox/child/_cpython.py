@@ -40,6 +40,7 @@ from fumehood.sandbox.child._job import (
 from fumehood.sandbox.child._settings import start_thread
 
 MAX_RANDOM = 1 << 20  # bytes per call of what the guest's own libraries may draw
+NAME_MAX = 256
 STOP = 2  # the "stream" on which the guest asks to be ended for a cap it saw coming
 NOT_GRANTED = "the script used something that this sandbox does not have"
 _TRAPS = {
@@ -297,30 +298,31 @@ def _stop(instance: PyInstance, reason: str) -> wasmtime.WasmtimeError:
     return wasmtime.WasmtimeError(reason)
 
 
-def _put(instance: PyInstance, port: Port, name: str, args: str, fetch: bool) -> int:
+def _put(instance: PyInstance, port: Port, question: str) -> int:
     """Count a question and send it on; its number. Raises: Stop, OSError."""
-    raw = args.encode()
-    port.check_question(name, len(raw))
+    head, _, args = question.partition("\n")
+    name, raw = head[1:], args.encode()
+    port.check_question(name[:NAME_MAX], len(raw))
     instance.asked += 1
-    port.ask(instance.asked, FETCH if fetch else CALL, name, raw)
+    port.ask(instance.asked, FETCH if head[:1] == "f" else CALL, name, raw)
     return instance.asked
 
 
-def _call(_store: object, name: str, args: str, fetch: bool) -> component.Variant:
+def _call(_store: object, question: str) -> str:
     instance, port = _current()
     with _stopping(instance):
-        number = _put(instance, port, name, args, fetch)
+        number = _put(instance, port, question)
         while True:
             answered, ok, value = port.answer()
             if answered == number:
-                return component.Variant("ok" if ok else "err", value.decode("utf-8", "replace"))
+                return ("1" if ok else "0") + value.decode("utf-8", "replace")
             instance.early.append((answered, ok, value))
 
 
-def _ask(_store: object, name: str, args: str, fetch: bool) -> int:
+def _ask(_store: object, question: str) -> int:
     instance, port = _current()
     with _stopping(instance):
-        return _put(instance, port, name, args, fetch)
+        return _put(instance, port, question)
 
 
 def _wait(_store: object) -> str:
@@ -329,7 +331,7 @@ def _wait(_store: object) -> str:
         return ""
     with _stopping(instance):
         number, ok, value = instance.early.popleft() if instance.early else port.answer()
-    return f"{number} {int(ok)} {value.decode('utf-8', 'replace')}"
+    return f"{number} {int(ok)}{value.decode('utf-8', 'replace')}"
 
 
 @contextlib.contextmanager

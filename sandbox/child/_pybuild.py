@@ -3,7 +3,7 @@ component.
 
 Two cached steps: the component (about ten seconds, needs componentize-py) and its compiled form
 (seconds). The component differs from build to build (CPython's hash seed is drawn while it is made), so
-it can't be pinned by hash: it is built on this machine, from an installed package and the two files in
+it can't be pinned by hash: it is built on this machine, from an installed package and the files in
 `guest/`, and kept in our own cache.
 """
 
@@ -44,11 +44,16 @@ def source_key(extra: Sequence[str]) -> str:
     for part in (
         FORMAT,
         version,
-        *((GUEST / name).read_text(encoding="utf-8") for name in (f"{APP}.py", WIT)),
+        *(path.name + path.read_text(encoding="utf-8") for path in sources()),
         *extra,
     ):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
+
+
+def sources() -> list[Path]:
+    """The guest's own files, in a fixed order."""
+    return [*sorted(GUEST.glob("*.py")), GUEST / WIT]
 
 
 def make(cache: Cache, *, fuel: bool, progress: Callable[[str], None]) -> bytes:
@@ -85,8 +90,8 @@ def build(progress: Callable[[str], None]) -> bytes:
         (nothing / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages").mkdir(
             parents=True
         )
-        shutil.copy(GUEST / f"{APP}.py", place)
-        shutil.copy(GUEST / WIT, place / "wit")
+        for path in sources():
+            shutil.copy(path, place / "wit" if path.name == WIT else place)
         out = place / "out.wasm"
         environment = {"PATH": os.environ.get("PATH", ""), "VIRTUAL_ENV": str(nothing), "HOME": folder}
         done = subprocess.run(

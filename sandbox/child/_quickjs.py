@@ -152,16 +152,21 @@ class QuickJs:
             used, self._used = self._used, []
             wanted = len(self._spares) < SPARES and not self._closed
         if wanted:
-            spare = self._make(SPARE_MEMORY, None)
-            spare.resolve("fh_run", "fh_pump")
-            with self._lock:
-                wanted = not self._closed
-                if wanted:
-                    self._spares.append(spare)
-            if not wanted:
-                spare.close()
+            self._add_spare()
         for instance in used:
             instance.close()
+
+    def _add_spare(self) -> None:
+        try:
+            spare = self._make(SPARE_MEMORY, None)
+            spare.resolve("fh_run", "fh_pump")
+        except (GuestStopped, RuntimeError):
+            return  # no room for one now; the next script makes its own, or says what is wrong
+        with self._lock:
+            if not self._closed:
+                self._spares.append(spare)
+                return
+        spare.close()
 
     def close(self) -> None:
         """Free sessions and spares; nothing runs any more."""

@@ -73,7 +73,7 @@ ATTACKS = (
     Attack("os.system", "import os\nos.system('id')", (THROWN,)),
     Attack("ctypes", "import ctypes", (THROWN,), error=GONE),
     Attack("a thread", "import threading\nthreading.Thread(target=print).start()", (THROWN,)),
-    Attack("the tool's own way out", "import wit_world\nwit_world.call('rm', '{}', False)", (THROWN,)),
+    Attack("the tool's own way out", "import wit_world\nwit_world.call('trm\\n{}')", (OK,), value='0{"message":"no tool named \'rm\' is granted to this script","reason":"unknown-tool"}'),
     Attack("standard input", "import sys\nsys.stdin.read()", (THROWN,)),
     Attack("os._exit", "import os\nos._exit(0)", (THROWN,), error=NO),
     Attack("the real os._exit", "import sys\ndel sys.modules['posix']\nimport posix\nposix._exit(0)", (THROWN,)),
@@ -118,7 +118,8 @@ ATTACKS = (
     Attack("a repeat in a repeat", "import re\nre.compile('(?:a{1,1000}){1,1000}' * 50).match('a' * 10000)", (TIMEOUT, THROWN)),
     Attack("infinity as an argument", "echo(a=float('inf'))", (THROWN,), error="ValueError"),
     Attack("a lone surrogate below our library", "import wit_world\nwit_world.emit(0, '\\ud800')", (THROWN,)),
-    Attack("a question to the bridge that is no JSON", "import wit_world\ntry: wit_world.call('echo', 'NaN', False)\nexcept Exception as e: x = e.value\nx", (OK,), value='{"message":"not JSON: NaN is not JSON","reason":"input-schema"}'),
+    Attack("a question to the bridge that is no JSON", "import wit_world\nwit_world.call('techo\\nNaN')", (OK,), value='0{"message":"not JSON: NaN is not JSON","reason":"input-schema"}'),
+    Attack("a question to the bridge of no shape", "import wit_world\n[wit_world.call('')[:1], wit_world.call('x')[:1], wit_world.call('\\n\\n')[:1]]", (OK,), value=["0", "0", "0"]),
     Attack("an answer that nobody asked for", "import wit_world\nwit_world.wait()", (OK,), value=""),
     Attack("the guest's own settings", "import sys\nsys._getframe(1).f_globals['_settings']['output'] = 10 ** 12\n'x' * 3000000", (OUTPUT,)),
     # --- reaching out ---
