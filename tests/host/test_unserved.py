@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fumehood import Host, load_config
+from fumehood.isolate import _spawn
 from tests.users import PYTHON, run_as_user, user_folder
 
 PEOPLE = ["root", "user"] if os.geteuid() == 0 else ["user"]
@@ -35,12 +39,20 @@ def called(person: str, folder: Path, config: str, code: str) -> dict[str, Any]:
     """The result of one call of a module tool, by a host of this person's."""
     (folder / "t.py").write_text(TOOL + code, encoding="utf-8")
     (folder / "fumehood.toml").write_text(FROM + config, encoding="utf-8")
-    argv = [PYTHON, "-m", "fumehood", "--config", f"{folder}/fumehood.toml", "--format", "json", "call", "t"]
+    argv: list[str] = [
+        str(PYTHON),
+        "-m",
+        "fumehood",
+        "--config",
+        f"{folder}/fumehood.toml",
+        "--format",
+        "json",
+        "call",
+        "t",
+    ]
     if person == "user":
         done = run_as_user(argv)
     else:
-        import subprocess
-
         done = subprocess.run(argv, capture_output=True, text=True, cwd=folder)
     assert done.stdout, done
     result: dict[str, Any] = json.loads(done.stdout)
@@ -94,3 +106,28 @@ def test_what_a_tool_attempts_while_it_is_imported_is_a_row_of_its_call(person: 
         ("deny", "no-call", "10.0.0.1", 80),
         ("deny", "no-call", "secret.evil.test", None),
     ]
+
+
+@pytest.mark.anyio
+async def test_where_the_host_may_not_look_landlock_refuses_what_has_no_door(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that refuses raw sockets: the attempt fails at once, and the layer says what it holds."""
+    child = tmp_path / "child"
+    shutil.copytree(_spawn._CHILD_FOLDER, child)
+    net = child / "layers/net.py"
+    text = net.read_text(encoding="utf-8")
+    assert text.count("def can_watch() -> bool:\n") == 1
+    net.write_text(text.replace("def can_watch() -> bool:\n", "def can_watch() -> bool:\n    return False\n"))
+    (tmp_path / "t.py").write_text(
+        TOOL + "def run(input, ctx):\n    return attempt(socket.SOCK_STREAM, '10.0.0.1', 22)\n"
+    )
+    config = 'module = "t.py"\negress = ["http://api.example.com"]\n'
+    (tmp_path / "fumehood.toml").write_text(FROM + config, encoding="utf-8")
+    monkeypatch.setattr(_spawn, "_CHILD_FOLDER", str(child))
+    async with Host(load_config(tmp_path / "fumehood.toml")) as host:
+        result = await host.call("t", None)
+    # Below ABI 4 Landlock knows nothing of TCP, and the namespace's kernel refuses it unseen.
+    level, value = result.layers["landlock-net"], result.value
+    assert (level, value) in [("FULL", "EACCES"), ("MISSING", "ECONNREFUSED")], result.error
+    assert result.egress == ()
