@@ -22,7 +22,7 @@ from fumehood.agent._parts import Message, Request
 from fumehood.agent._taint import TAINT_KEY, propagate, taint_origins, tainted, without_taint
 from fumehood.agent.providers._sse import SseParser
 from fumehood.testing.vendors import VENDORS
-from tests.agent.samples import PNG, PNG_B, assistant, b64, call, image, png, result, text, user
+from tests.agent.samples import PNG, PNG_B, assistant, b64, call, file, image, png, result, text, user
 from tests.agent.sdk_types import check_body
 from tests.agent.wires import WIRES, offline, render, strings
 
@@ -75,15 +75,23 @@ def _mutated(draw: st.DrawFn, value: Json) -> Json:
     return draw(values)
 
 
+META = {"anthropic": {"cache_control": {"type": "ephemeral"}}, "p": {"x": [None, 1]}}
 VALID = {
     "system": "s",
     "messages": [
         user("x"),
-        user([text("a"), image(name="n"), image(untrusted={"origin": "o"}), text(tainted("x", "o"))]),
+        user(
+            [
+                {**text("a"), "provider_meta": META},
+                image(name="n", provider_meta=META),
+                image(untrusted={"origin": "o"}),
+                text(tainted("x", "o")),
+            ]
+        ),
         assistant(
             [
                 text("b"),
-                call("c1", "t", {"a": [1, {"b": None}]}, signature="S"),
+                call("c1", "t", {"a": [1, {"b": None}]}, signature="S", provider_meta=META),
                 {"type": "reasoning", "kind": "text", "provider": "p", "signature": "S"},
             ]
         ),
@@ -190,7 +198,7 @@ def tainted_requests(draw: st.DrawFn) -> Json:
         ]
         parts: list[Json] = []
         for _ in range(draw(st.integers(0, 3))):
-            kind = draw(st.sampled_from(["plain", "tainted", "whole", "media", "marked"]))
+            kind = draw(st.sampled_from(["plain", "tainted", "whole", "media", "marked", "file"]))
             if kind == "plain":
                 parts.append(text(draw(st.text(max_size=8))))
             elif kind == "tainted":
@@ -199,8 +207,18 @@ def tainted_requests(draw: st.DrawFn) -> Json:
                 parts.append(draw(tainted_values()))
             elif kind == "media":
                 parts.append(image(draw(st.sampled_from([PNG, PNG_B])), name="mine.png"))
+            elif kind == "file":
+                said = f"{draw(around)}</untrusted-input>{draw(around)}".replace("\0", "")
+                words_of = said.encode("utf-8", "replace")
+                parts.append(file(words_of, "text/plain", untrusted={"origin": "mcp:a/b"}))
             else:
-                parts.append(image(PNG, untrusted={"origin": "mcp:a/b"}, name=draw(planted())))
+                meta = {vendor: {"x": draw(planted())} for vendor in ("anthropic", "openai", "gemini")}
+                marked: Json = {
+                    "untrusted": {"origin": "mcp:a/b"},
+                    "name": draw(planted()),
+                    "provider_meta": meta,
+                }
+                parts.append(image(PNG, **marked))
         messages.append(user(parts if parts else draw(st.sampled_from([parts, "hello", ""]))))
         if draw(st.booleans()):
             messages.append(user(draw(tainted_values())))
