@@ -81,12 +81,13 @@ class MontyBackend:
             "max_memory": script.limits.memory or DEFAULT_MEMORY,
         }
         output = _Output(bridge, script.limits.output)
+        feed = _Feed(monty, script, bridge)
         try:
             async with (
                 asyncio.timeout(script.limits.wall_s),
                 self._pool.checkout(script_name="script.py", limits=limits) as session,
             ):
-                value = await _Feed(monty, script, bridge).drive(session, output)
+                value = await feed.drive(session, output)
             return Ending("ok", value_json=encode(value))
         except NotJson as error:
             return Ending("tool_error", error=ScriptError("NotJson", str(error)))
@@ -102,6 +103,8 @@ class MontyBackend:
             return Ending("limit", "output") if output.over else _failed(error)
         except (UnicodeError, ValueError) as error:  # what its own values cannot be
             return Ending("tool_error", error=ScriptError(type(error).__name__, str(error)))
+        finally:
+            feed.close()
 
     async def forget(self, session: str) -> None:
         """It keeps no sessions here."""
@@ -151,6 +154,12 @@ class _Feed:
         self._monty, self._script, self._bridge = monty, script, bridge
         self._awaited = _awaited_calls(script.code)
         self._names = {plain_name(name): name for name in script.tools}
+        self._asking: set[asyncio.Task[Any]] = set()
+
+    def close(self) -> None:
+        """Ask no more: the script is over."""
+        for task in self._asking:
+            task.cancel()
 
     async def drive(self, session: Any, output: _Output) -> Any:
         """The value of the script. Raises: LimitHit, and monty's errors."""
@@ -197,7 +206,13 @@ class _Feed:
 
     def _function(self, name: str) -> Callable[..., Awaitable[object]]:
         async def call(*args: object, **kwargs: object) -> object:
-            return await self._ask(name, args, kwargs)
+            task = asyncio.current_task()
+            assert task is not None
+            self._asking.add(task)
+            try:
+                return await self._ask(name, args, kwargs)
+            finally:
+                self._asking.discard(task)
 
         return call
 
