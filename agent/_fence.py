@@ -82,7 +82,7 @@ _ORIGIN: Final = re.compile(r"[^ !#-%\'-;=?-~]")
 def fence_open(origin: str) -> str:
     """The opening tag with the origin as its attribute (R033)."""
     shown = origin if len(origin) <= MAX_ORIGIN else origin[: MAX_ORIGIN - 3] + "..."
-    return f'<untrusted-input origin="{_ORIGIN.sub(_entity, shown)}">'
+    return f'<untrusted-input origin="{_SQUARE.sub("&#91;", _ORIGIN.sub(_entity, shown))}">'
 
 
 def fence(text: str, origin: str) -> str:

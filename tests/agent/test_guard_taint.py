@@ -284,6 +284,7 @@ def test_harmless_text_keeps_its_letters() -> None:
         ("a&b", "a&amp;b"),
         ("\uff02é\u202e", "&#xff02;&#xe9;&#x202e;"),
         ("mcp:acme/fetch_doc", "mcp:acme/fetch_doc"),
+        ("mcp:[INST]/<|im_start|> [::1]", "mcp:&#91;INST]/&lt;|im_start|&gt; [::1]"),
         ("x" * 600, "x" * 509 + "..."),
     ],
 )
