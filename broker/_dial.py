@@ -26,6 +26,7 @@ from fumehood.broker._types import EgressDecision
 
 HEAD_START = 0.25  # seconds an attempt has before the next address is tried beside it (RFC 8305 section 8)
 CONNECT_TIMEOUT = 10.0  # seconds for all attempts of one connection
+_TURN = 256 * 1024  # bytes written before others have a turn
 _LIMIT = 256 * 1024  # bytes buffered for a reader that is slow, before the kernel's buffer takes over
 
 DialMap = Callable[[str, int], tuple[str, int]]
@@ -183,6 +184,7 @@ class _StreamProtocol(asyncio.Protocol):
     def __init__(self) -> None:
         self.buffer = bytearray()
         self.eof = False
+        self.is_lost = False
         self.error: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
@@ -206,6 +208,7 @@ class _StreamProtocol(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
         self.eof = True
         self.error = exc
         self._wake()
@@ -268,6 +271,7 @@ class PinnedStream(httpcore.AsyncNetworkStream):
         self.peer = peer
         self.sent = 0
         self.received = 0
+        self._at_once = 0
 
     @property
     def is_quiet(self) -> bool:
@@ -295,8 +299,14 @@ class PinnedStream(httpcore.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Raises: httpcore.WriteTimeout, httpcore.WriteError."""
         try:
+            if self._protocol.is_lost:  # a transport that is gone takes everything without a word
+                raise ConnectionResetError("the peer closed the connection")
             self._transport.write(buffer)
             self.sent += len(buffer)
+            self._at_once += len(buffer)
+            if self._at_once > _TURN:  # a source and a sink that are both ready would keep the loop
+                self._at_once = 0
+                await asyncio.sleep(0)
             if self._protocol.is_free:
                 return
             async with asyncio.timeout(timeout):

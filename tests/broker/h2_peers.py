@@ -49,7 +49,7 @@ class H2Side:
         self.h2 = h2.connection.H2Connection(config)
         self.waiting: list[tuple[int, Seen]] = []
         self._heads: dict[int, list[tuple[str, str]]] = {}
-        self._bodies: dict[int, bytes] = {}
+        self._bodies: dict[int, bytearray] = {}
         self.resets: list[int] = []
         self.h2.initiate_connection()
         self.flush()
@@ -67,7 +67,7 @@ class H2Side:
             match event:
                 case h2.events.RequestReceived():
                     self._heads[event.stream_id] = [(str(k), str(v)) for k, v in event.headers]
-                    self._bodies[event.stream_id] = b""
+                    self._bodies[event.stream_id] = bytearray()
                 case h2.events.DataReceived():
                     self._bodies[event.stream_id] += event.data
                     with suppress(h2.exceptions.ProtocolError):
@@ -82,9 +82,7 @@ class H2Side:
     def _seen(self, stream: int) -> Seen:
         fields = self._heads[stream]
         known = dict(fields)
-        return Seen(
-            known[":method"], known[":path"], tuple(fields), self._bodies[stream], self.sock.server_hostname
-        )
+        return Seen(known[":method"], known[":path"], tuple(fields), bytes(self._bodies[stream]), None)
 
     def send(self, stream: int, data: bytes, *, end: bool = False) -> None:
         """Data, as fast as the peer takes it."""

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
+import httpcore
 import pytest
 
-from fumehood.broker import BrokerCall, EgressRefused, FetchRequest, parse_url
+from fumehood.broker import BrokerCall, EgressRefused, EgressRequest, FetchRequest, PinnedBackend, parse_url
 from fumehood.broker._child import ChildSocket
 from fumehood.broker._http_door import Place, serve_http
 from fumehood.testing.http import Reply, Seen
@@ -318,3 +320,40 @@ async def test_a_body_over_its_cap_ends_the_exchange_whether_or_not_the_host_ans
         told = await say(call, head if early else head + more * 2, more=more * 2 if early else "")
         assert [row["reason"] for row in call.rows] == ["budget-bytes"]
     assert told.startswith("HTTP/1.1 200" if early else "HTTP/1.1 413 EGRESS_DENIED budget-bytes"), told
+
+
+async def test_writing_to_a_host_gives_others_a_turn_and_hears_that_it_left(world: World) -> None:
+    """A closed transport takes bytes without a word, and a host that takes all kept the loop."""
+    left = threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 21)
+        left.wait(15)
+
+    world.ports[443] = world.stack.enter_context(RawServer(talk))  # type: ignore[assignment]
+    world.name({"*": [PUBLIC]}, ttl=60)
+    async with world.call("https://api.example.com") as call:
+        request = EgressRequest(parse_url("https://api.example.com/"), "GET")
+        permit = await call.authorize(request)
+        stream = await PinnedBackend(call.broker.dialer, permit.decision).connect_tcp("api.example.com", 443)
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            asyncio.get_running_loop().call_soon(turn) if turns < 1000 else None
+
+        asyncio.get_running_loop().call_soon(turn)
+        for _ in range(18):
+            await stream.write(bytes(16 * 1024))
+        assert turns >= 1
+        left.set()
+        with pytest.raises(httpcore.ReadError):
+            while await stream.read(1000):
+                pass
+            raise httpcore.ReadError("an orderly end")
+        with anyio.fail_after(15), pytest.raises(httpcore.WriteError):
+            while True:
+                await stream.write(b"more")
+                await asyncio.sleep(0)
+        await stream.aclose()
