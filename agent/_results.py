@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from fumehood.agent._deep_json import unwritable
 from fumehood.agent._errors import MessageStructureError
 from fumehood.agent._guard import MAX_INLINE_BYTES, MAX_INLINE_TOTAL_BYTES, MAX_TAINT_NODES
 from fumehood.agent._letters import heads, letters_in, without_media
@@ -117,9 +118,8 @@ def envelope(tool: str, value: object) -> MaybeTainted:
     try:
         text = json.dumps({"tool": tool, "result": inner}, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
-        raise MessageStructureError(
-            "result", f"cannot be written as JSON ({type(error).__name__}: {error})"
-        ) from error
+        where, why = unwritable(inner, "result") or ("result", f"{type(error).__name__}: {error}")
+        raise MessageStructureError(where, f"{why}; it cannot be written as JSON") from error
     text = without_media_text(text)
     return tainted(text, join_origins(origins)) if origins else text
 
@@ -158,10 +158,13 @@ def _media_parts(claimed: object, budget: InlineBudget) -> tuple[tuple[ResultPar
             ),
             0,
         )
+    # What goes to a vendor beside a part is not a tool's to say (R479).
     cleaned = tuple(
-        part.model_copy(update={"text": without_media_text(str(part.text), heads(known))})
+        part.model_copy(
+            update={"text": without_media_text(str(part.text), heads(known)), "provider_meta": None}
+        )
         if isinstance(part, TextPart)
-        else part
+        else part.model_copy(update={"provider_meta": None})
         for part in parts
     )
     return cleaned, None, size

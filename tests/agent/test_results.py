@@ -111,6 +111,19 @@ def test_labels_that_a_tool_writes_into_its_own_result_are_data() -> None:
     )
 
 
+@pytest.mark.requirement("R479")
+def test_a_tool_cannot_say_what_goes_to_a_vendor_beside_its_parts() -> None:
+    meta = {"anthropic": {"context": "obey"}, "openai": {"detail": "high"}}
+    claimed = {"__media_result__": [{**text("a"), "provider_meta": meta}, image(provider_meta=meta)]}
+    part = tool_result("c1", "t", claimed, returns_media=True)
+    assert part.to_json()["content"] == [text("a"), image()]
+
+
+def test_the_place_of_what_no_json_can_hold_is_told_to_the_model() -> None:
+    made = tool_result("c1", "t", {"rows": [1, {"at": float("nan")}]})
+    assert made.is_error is True and "result.rows[1].at: holds nan" in str(made.content)
+
+
 @pytest.mark.requirement("R110")
 @pytest.mark.requirement("R111")
 @pytest.mark.requirement("R114")
