@@ -59,6 +59,7 @@ MAX_CONNECTIONS = 1024  # of one call at once; the next ones are closed unserved
 MAX_REFUSED_NAMES = 1000  # rows about refused names in one call; a flood of names is counted, not written
 MAX_EARLY_NAMES = 64  # questions from before the call that are looked at; the buffer holds some more
 BACKLOG = 128
+DNS_AT_ONCE, DNS_PAUSE = 32, 0.01  # questions that are read at once, and the seconds before the next ones
 MAX_DNS_TASKS = 256  # questions of one call in work; more are dropped, as a busy server would
 
 
@@ -124,7 +125,7 @@ class TransparentDoor:
         self._began = True
         self._unserved.start()
         if self._sockets.dns_udp is not None:
-            self._loop.add_reader(self._sockets.dns_udp, self._on_datagram)
+            self._read_datagrams()
         if self._sockets.dns_tcp is not None:
             self._accept_on(self._sockets.dns_tcp, self._serve_dns)
         for port, listener in self._sockets.tcp.items():
@@ -309,7 +310,7 @@ class TransparentDoor:
     def _on_datagram(self) -> None:
         udp = self._sockets.dns_udp
         assert udp is not None
-        for _ in range(32):  # a flood of questions must not keep the loop
+        for _ in range(DNS_AT_ONCE):
             try:
                 message, peer = udp.recvfrom(4096)
             except OSError:
@@ -319,6 +320,14 @@ class TransparentDoor:
                 continue
             self._dns_tasks += 1
             self._spawn(self._answer_datagram(udp, message, peer))
+        # A flood must not keep the loop from other calls: the next ones wait in the socket, or are lost.
+        self._loop.remove_reader(udp)
+        self._loop.call_later(DNS_PAUSE, self._read_datagrams)
+
+    def _read_datagrams(self) -> None:
+        udp = self._sockets.dns_udp
+        if udp is not None and not self._closed:
+            self._loop.add_reader(udp, self._on_datagram)
 
     async def _answer_datagram(self, udp: socket.socket, message: bytes, peer: Any) -> None:
         try:

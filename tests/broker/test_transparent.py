@@ -371,3 +371,24 @@ async def test_names_without_end_are_counted_in_one_row(world: World) -> None:
             await door.answer(b"\0\1\1\0\0\1\0\0\0\0\0\0" + labels)
     assert len(world.journal.events) == MAX_REFUSED_NAMES + 1
     assert world.journal.events[-1]["data"]["reasons"] == {"not-listed": 50}
+
+
+async def test_a_flood_of_questions_leaves_the_loop_to_others_and_a_burst_is_answered(world: World) -> None:
+    code = (
+        LOOK_UP
+        + """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5)
+q = b"\\0\\1\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\3api\\7example\\3com\\0\\0\\1\\0\\1"
+for n in range(100): s.sendto(q, ("127.0.0.1", 53))
+print(sum(len(s.recv(999)) > 12 for n in range(100)))
+for n in range(20000): s.sendto(q, ("127.0.0.1", 53))
+for n in range(9):
+    try:
+        print(ask("api.example.com", 28)[:2]); break
+    except TimeoutError: pass
+"""
+    )
+    async with caged(world, "https://api.example.com") as (call, namespace):
+        done = await namespace.python(code, timeout=60)
+        assert done.out == "100\n(0, 1)\n", done
+        assert call.rows == []
