@@ -21,6 +21,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from fumehood.broker._accept import Acceptor
 from fumehood.broker._addresses import Address, judge_address, parse_address
 from fumehood.broker._child import ChildSocket
 from fumehood.broker._decide import match, name_is_reachable, refusal
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fumehood.broker")
 _DEFER = 5  # seconds a connection to the proxy may be silent before it is taken nevertheless
-_AGAIN = 0.1  # seconds before accepting is tried again after it failed
 MAX_CONNECTIONS = 1024  # of one call at once; the next ones are closed unserved
 MAX_REFUSED_NAMES = 1000  # rows about refused names in one call; a flood of names is counted, not written
 MAX_EARLY_NAMES = 64  # questions from before the call that are looked at; the buffer holds some more
@@ -105,7 +105,7 @@ class TransparentDoor:
         )
         self._has_ipv6 = any(sock.family == socket.AF_INET6 for sock in sockets.tcp.values())
         self._loop = asyncio.get_running_loop()
-        self._accepting: set[int] = set()
+        self._acceptor = Acceptor(self._take)
         self.dropped = 0
 
     def __repr__(self) -> str:
@@ -127,13 +127,13 @@ class TransparentDoor:
         if self._sockets.dns_udp is not None:
             self._read_datagrams()
         if self._sockets.dns_tcp is not None:
-            self._accept_on(self._sockets.dns_tcp, self._serve_dns)
+            self._acceptor.add(self._sockets.dns_tcp, self._serve_dns)
         for port, listener in self._sockets.tcp.items():
-            self._accept_on(listener, lambda sock, port=port: self._serve(sock, port))
+            self._acceptor.add(listener, lambda sock, port=port: self._serve(sock, port))
         if (proxy := self._sockets.proxy) is not None:
             with contextlib.suppress(OSError):  # its clients speak first, so a silent one need not be served
                 proxy.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _DEFER)
-            self._accept_on(proxy, lambda sock: serve_proxy(self._call, ChildSocket(sock), self._names))
+            self._acceptor.add(proxy, lambda sock: serve_proxy(self._call, ChildSocket(sock), self._names))
 
     async def settle(self) -> None:
         """Have a row for everything that was attempted by now and that no door took."""
@@ -145,9 +145,7 @@ class TransparentDoor:
         await self._unserved.close()
         if self._sockets.dns_udp is not None and self._sockets.dns_udp.fileno() >= 0:
             self._loop.remove_reader(self._sockets.dns_udp)
-        for number in self._accepting:
-            self._loop.remove_reader(number)
-        self._accepting.clear()
+        self._acceptor.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -163,34 +161,12 @@ class TransparentDoor:
     # -- connections
     # ------------------------------------------------------------------------------------------
 
-    def _accept_on(self, listener: socket.socket, serve: Any) -> None:
-        number = listener.fileno()
-        self._accepting.add(number)
-        self._loop.add_reader(number, self._on_connection, listener, number, serve)
-
-    def _on_connection(self, listener: socket.socket, number: int, serve: Any) -> None:
-        for _ in range(32):  # a flood of connections must not keep the loop
-            try:
-                sock, _ = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                self._loop.remove_reader(number)
-                self._accepting.discard(number)
-                if listener.fileno() >= 0:
-                    log.warning("accepting a child's connection failed: %s", error)
-                    # Out of descriptors: let some close.
-                    self._loop.call_later(_AGAIN, self._accept_again, listener, serve)
-                return
-            if self._open >= MAX_CONNECTIONS or not self._call.broker.places.take(self._open):
-                self._drop(sock)
-                continue
-            self._open += 1
-            self._spawn(self._guarded(sock, serve(accepted(sock))))
-
-    def _accept_again(self, listener: socket.socket, serve: Any) -> None:
-        if listener.fileno() >= 0 and not self._closed:
-            self._accept_on(listener, serve)
+    def _take(self, sock: socket.socket, serve: Any) -> None:
+        if self._open >= MAX_CONNECTIONS or not self._call.broker.places.take(self._open):
+            self._drop(sock)
+            return
+        self._open += 1
+        self._spawn(self._guarded(sock, serve(accepted(sock))))
 
     async def _guarded(self, sock: socket.socket, work: Coroutine[Any, Any, None]) -> None:
         try:
