@@ -26,6 +26,7 @@ from fumehood.agent._parts import (
     ToolUsePart,
 )
 from fumehood.agent._seal import text_digest
+from fumehood.agent._taint import tainted
 
 LayoutEntry: TypeAlias = str | Mapping[str, Any]
 """`"reasoning"`, `"opaque"`, `{"call": id}` or `{"text": n}` with n characters of the content."""
@@ -99,7 +100,8 @@ class Response:
     vendor's own word.
 
     provider_meta: what the vendor said of the answer as a whole that has no name here, by provider name, such
-    as Gemini's grounding; for reading, since no wire takes it back.
+    as Gemini's grounding; for reading, since no wire takes it back. Marked as untrusted: titles and
+    quotations of web pages are in it.
     """
 
     content: str
@@ -229,6 +231,11 @@ def response_of(
         ),
         provider_meta=provider_meta,
     )
+
+
+def noted(more: Mapping[str, Any], vendor: str) -> dict[str, Any] | None:
+    """What a vendor said of an answer as a whole, marked; None for nothing."""
+    return {vendor: tainted(dict(more), f"llm-notes:{vendor}")} if more else None
 
 
 def said(text: object, more: Mapping[str, Any], vendor: str) -> str | VendorText:

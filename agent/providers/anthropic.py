@@ -36,6 +36,7 @@ from fumehood.agent._response import (
     ToolCall,
     Usage,
     beyond,
+    noted,
     response_of,
     said,
     tokens,
@@ -121,9 +122,8 @@ class AnthropicProvider(HttpProvider):
         blocks = [
             self._block(block, names, cut_off=stop == "max_tokens" and block is found[-1]) for block in found
         ]
-        more = beyond(body, *_ENVELOPE)
-        meta = {self.vendor: more} if more else None
-        return response_of(blocks, stop, _usage(body.get("usage") or {}), provider_meta=meta)
+        notes = noted(beyond(body, *_ENVELOPE), self.vendor)
+        return response_of(blocks, stop, _usage(body.get("usage") or {}), provider_meta=notes)
 
     def decoder(self, names: WireNames) -> StreamDecoder:
         return _Decoder(self, names)

@@ -36,6 +36,7 @@ from fumehood.agent._response import (
     ToolCall,
     Usage,
     beyond,
+    noted,
     response_of,
     said,
     tokens,
@@ -152,8 +153,8 @@ class GeminiProvider(HttpProvider):
             blocked = (body.get("promptFeedback") or {}).get("blockReason")
             if blocked is None:
                 raise ValueError("no candidates")
-            meta = {self.vendor: {"promptFeedback": body["promptFeedback"]}}
-            return response_of([], "refusal", _usage(body.get("usageMetadata") or {}), provider_meta=meta)
+            notes = noted({"promptFeedback": body["promptFeedback"]}, self.vendor)
+            return response_of([], "refusal", _usage(body.get("usageMetadata") or {}), provider_meta=notes)
         candidate = candidates[0]
         reason = str(candidate.get("finishReason") or "STOP")
         stop = STOPS.get(reason, reason.lower())
@@ -165,13 +166,8 @@ class GeminiProvider(HttpProvider):
         ]
         if stop == "end_turn" and any(isinstance(block, ToolCall) for block in blocks):
             stop = "tool_use"
-        more = beyond(candidate, *_ENVELOPE)
-        return response_of(
-            blocks,
-            stop,
-            _usage(body.get("usageMetadata") or {}),
-            provider_meta={self.vendor: more} if more else None,
-        )
+        notes = noted(beyond(candidate, *_ENVELOPE), self.vendor)
+        return response_of(blocks, stop, _usage(body.get("usageMetadata") or {}), provider_meta=notes)
 
     def decoder(self, names: WireNames) -> StreamDecoder:
         return _Decoder(self, names)

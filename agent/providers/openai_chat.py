@@ -35,6 +35,7 @@ from fumehood.agent._response import (
     ToolCall,
     Usage,
     beyond,
+    noted,
     response_of,
     said,
     tokens,
@@ -149,9 +150,8 @@ class OpenAIChatProvider(HttpProvider):
             )
         if stop == "end_turn" and calls:
             stop = "tool_use"  # compatible servers say "stop" after calls as well
-        notes = message.get("annotations")
-        meta = {self.vendor: {"annotations": notes}} if notes else None
-        return response_of(blocks, stop, _usage(body.get("usage") or {}), provider_meta=meta)
+        notes = noted({"annotations": found} if (found := message.get("annotations")) else {}, self.vendor)
+        return response_of(blocks, stop, _usage(body.get("usage") or {}), provider_meta=notes)
 
     def decoder(self, names: WireNames) -> StreamDecoder:
         return _Decoder(self, names)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fumehood.agent import tainted
 from fumehood.agent._parts import Message, Request
 from fumehood.agent._response import Response, assistant_message_of, text_free_reasoning
 from fumehood.agent.messages import (
@@ -294,7 +295,8 @@ def test_what_a_vendor_says_of_the_whole_answer_is_kept_for_reading(wire: str) -
     provider = offline(wire)
     vendor = wire.partition("-")[0]
     complete = provider.decode(whole, WireNames([]))
-    assert complete.provider_meta == {vendor: notes}
+    # Titles and quotations of pages are in it, so it is marked before anybody can put it into a prompt.
+    assert complete.provider_meta == {vendor: tainted(notes, f"llm-notes:{vendor}")}
     decoder = provider.decoder(WireNames([]))
     for event in events:
         list(decoder.feed(SseEvent("message", json.dumps(event))))
