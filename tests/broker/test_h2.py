@@ -91,7 +91,7 @@ import asyncio, hashlib, httpx, json, os
 async def main():
     async with httpx.AsyncClient(http2=True, timeout=30) as client:
         async def one(n):
-            body = os.urandom(1000 * n * n)
+            body = os.urandom(400 * n * n)
             async def pieces():
                 for at in range(0, len(body), 5000): yield body[at:at + 5000]
             reply = await client.post(f"https://api.example.com/v1/{n}", content=pieces() if n % 2 else body)
