@@ -229,7 +229,7 @@ async def run(
     rounds: 100 is two seconds for each figure. folder: where the log is written (a disk, for honest figures).
     log: makes the durable recorder in a folder.
     """
-    seconds, size, idle = (0.05, 32, 50) if quick else (max(0.2, rounds / 50), 1024, 900)
+    seconds, size, idle = (0.1, 32, 50) if quick else (max(0.2, rounds / 50), 1024, 900)
     everything = os.sched_getaffinity(0)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
