@@ -9,8 +9,10 @@ other end may be an engine that a script has taken over. Shared by the worker (b
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
+import time
 from typing import Any
 
 HEAD = struct.Struct("<II")
@@ -52,8 +54,11 @@ class BlockingFrames:
     """The worker's end. Reads are buffered; use from one thread."""
 
     def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(True)
         self._sock = sock
         self._buffer = bytearray()
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
         """Write one frame. Raises: OSError when the host is gone."""
@@ -61,20 +66,17 @@ class BlockingFrames:
 
     def receive(self, timeout: float | None = None) -> tuple[dict[str, Any], bytes] | None:
         """The next frame, or None when `timeout` seconds passed first. Raises: EOFError, FrameError."""
-        # A timeout of zero would mean "don't block" and fail in another way.
-        self._sock.settimeout(None if timeout is None else max(timeout, 0.001))
-        try:
-            while len(self._buffer) < HEAD.size:
-                self._fill()
-            header, body = parse_head(bytes(self._buffer[: HEAD.size]))
-            total = HEAD.size + header + body
-            # The head is here, so the host is writing: the rest is waited for without the deadline of the
-            # question.
-            self._sock.settimeout(None)
-            while len(self._buffer) < total:
-                self._fill(total - len(self._buffer))
-        except TimeoutError:
-            return None
+        end = None if timeout is None else time.monotonic() + timeout
+        # The head is waited for under the deadline of the question; when it is here the host is writing, and
+        # the rest is waited for without. The socket stays blocking: a timeout of its own costs two calls.
+        while len(self._buffer) < HEAD.size:
+            if end is not None and not self._readable.poll(max(1.0, (end - time.monotonic()) * 1000)):
+                return None
+            self._fill()
+        header, body = parse_head(bytes(self._buffer[: HEAD.size]))
+        total = HEAD.size + header + body
+        while len(self._buffer) < total:
+            self._fill(total - len(self._buffer))
         raw = bytes(self._buffer[HEAD.size : total])
         del self._buffer[:total]
         return parse_header(raw[:header]), raw[header:]

@@ -16,6 +16,7 @@ PIECE = 64 << 10
 STOP = 2  # the "stream" that ends the script with the reason given
 _settings = {}  # of the script that runs
 _loads, _dumps = json.loads, json.dumps
+_encode = json.JSONEncoder(allow_nan=False).encode  # `dumps` makes a new one each time
 
 
 # --- print ----------------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ class _Out(io.TextIOBase):
 # -------------------------
 def _question(name, args, fetch):
     sys.stdout.flush()
-    question = _dumps(args, allow_nan=False)
+    question = _encode(args)
     if len(question) > _settings["bridge_bytes"]:
         wit_world.emit(STOP, "bridge-bytes\n" + name[:256])
     return ("f" if fetch else "t") + name.replace("\n", " ") + "\n" + question
