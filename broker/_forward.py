@@ -26,6 +26,7 @@ from fumehood.broker._meant import alike, wrongly_meant
 from fumehood.broker._secrets import Scrubber, with_secret
 from fumehood.broker._target import Target
 from fumehood.broker._types import Door, EgressRequest
+from fumehood.broker._websocket import relay_switched
 from fumehood.policies.errors import HostError
 from fumehood.policies.rules import EgressRule
 
@@ -321,38 +322,11 @@ class Forward:
             raise UpstreamFailed("the peer switched to another protocol than was asked for")
         stream = self._caller.raw()
         lines = [f"HTTP/1.1 101 {answer.phrase}", *(f"{key}: {value}" for key, value in answer.headers)]
-        await stream.write(
-            scrubber.whole("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + exchange.take_trailing())
-        )
-
-        rule = permit.decision.rule
-        over: list[str] = []
-
-        async def up() -> None:
-            left = rule.max_request if rule is not None else None
-            while data := await stream.read():
-                if left is not None and (left := left - len(data)) < 0:
-                    over.append("sent")
-                    return
-                await exchange.stream.write(data)
-
-        async def down() -> None:
-            left = rule.max_response if rule is not None else None
-            while data := await exchange.stream.read(65536):
-                if left is not None and (left := left - len(data)) < 0:
-                    over.append("received")
-                    return
-                await stream.write(scrubber.whole(data))
-
-        tasks = [asyncio.ensure_future(up()), asyncio.ensure_future(down())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        if over:
-            raise await self._cut(permit, "budget-bytes", f"over the bytes that may be {over[0]}")
+        head = scrubber.whole("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
+        await stream.write(head + scrubber.feed(exchange.take_trailing()))
+        over = await relay_switched(stream, exchange.stream, scrubber, permit.decision.rule)
+        if over is not None:
+            raise await self._cut(permit, "budget-bytes", f"over the bytes that may be {over}")
         return False
 
     def _end_by_policy(self, reason: str, detail: str) -> None:

@@ -45,6 +45,11 @@ class Scrubber:
     def __repr__(self) -> str:
         return f"<Scrubber of {len(self._spellings)} spellings>"
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether something waits for what follows it."""
+        return bool(self._kept)
+
     def text(self, text: str) -> str:
         """A whole header value."""
         return self.whole(text.encode("latin-1", "replace")).decode("latin-1") if self._spellings else text

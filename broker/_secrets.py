@@ -17,6 +17,7 @@ from fumehood.policies.errors import FumehoodError, HostError
 from fumehood.policies.rules import EgressRule, SecretHeader
 
 __all__ = ["Scrubber", "SecretLookup", "fill", "with_secret"]
+_CODINGS = ("accept-encoding", "sec-websocket-extensions")  # permessage-deflate hides a value as gzip does
 SecretLookup = Callable[[str], str]
 
 
@@ -62,7 +63,7 @@ def with_secret(
     if not rule.secret.value:
         return kept, Scrubber(())
     text, values = fill(rule.secret, lookup)
-    seen_through = tuple((key, value) for key, value in kept if key.lower() != "accept-encoding")
+    seen_through = tuple((key, value) for key, value in kept if key.lower() not in _CODINGS)
     if keep_length:  # bodies are handed on as they come, so nothing undoes a coding
         seen_through += (("Accept-Encoding", "identity"),)
     return (*seen_through, (name, text)), Scrubber(values, keep_length=keep_length)

@@ -14,11 +14,19 @@ import anyio
 import httpcore
 import pytest
 
-from fumehood.broker import BrokerCall, EgressRefused, EgressRequest, FetchRequest, PinnedBackend, parse_url
+from fumehood.broker import (
+    BrokerCall,
+    EgressRefused,
+    EgressRequest,
+    FetchRequest,
+    PinnedBackend,
+    _websocket,
+    parse_url,
+)
 from fumehood.broker._child import ChildSocket
 from fumehood.broker._http_door import Place, serve_http
 from fumehood.testing.http import Reply, Seen
-from tests.broker.clients import RawServer
+from tests.broker.clients import RawServer, until
 from tests.broker.h2_peers import DATA, GET, frame, h2_child
 from tests.broker.world import PUBLIC, World, policy
 
@@ -42,6 +50,13 @@ async def guarded(world: World, *rules: object) -> AsyncIterator[BrokerCall]:
         yield call
 
 
+async def _some(sock: socket.socket) -> bytes:
+    try:
+        return await asyncio.get_running_loop().sock_recv(sock, 65536)
+    except ConnectionResetError:
+        return b""
+
+
 async def say(call: BrokerCall, text: str, *, more: str = "") -> str:
     """What a connection that serves HTTP/1.1 answers to `text`, up to its end or to quiet."""
     ours, theirs = socket.socketpair()
@@ -56,7 +71,7 @@ async def say(call: BrokerCall, text: str, *, more: str = "") -> str:
             await loop.sock_sendall(theirs, text.encode("latin-1"))
             if not more:
                 theirs.shutdown(socket.SHUT_WR)
-            while data := await loop.sock_recv(theirs, 65536):
+            while data := await _some(theirs):
                 heard += data
                 if more:
                     with suppress(OSError):
@@ -357,3 +372,49 @@ async def test_writing_to_a_host_gives_others_a_turn_and_hears_that_it_left(worl
                 await stream.write(b"more")
                 await asyncio.sleep(0)
         await stream.aclose()
+
+
+@pytest.mark.promise("host:secret-filled-in-outside")
+async def test_frames_of_a_websocket_bring_no_secret_back_whole_split_or_compressed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host echoes the secret in one frame, in two writes, and deflated when the client offered that."""
+    monkeypatch.setattr(_websocket, "_PAUSE", 60)
+    heads: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        with world.authority.context("api.example.com").wrap_socket(connection, server_side=True) as tls:
+            heads.append(until(tls, b"\r\n\r\n"))
+            tls.sendall(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+            )
+            tls.sendall(b"<" + SECRET.encode() + b">")
+            for half in (b"<" + SECRET[:5].encode(), SECRET[5:].encode() + b">", b"ends in s3"):
+                tls.sendall(half)
+                until(tls, b"!")  # what came so far has reached the child, but for what is held back
+
+    world.ports[443] = world.stack.enter_context(RawServer(talk))  # type: ignore[assignment]
+    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    offer = "Sec-WebSocket-Extensions: permessage-deflate\r\nX-Kept: 1\r\n"
+    async with guarded(world, {**RULE, "websocket": True}) as call:
+        heard = await say(call, f"GET /v1/ HTTP/1.1\r\n{HOST}{upgrade}{offer}\r\n", more="!")
+    assert SECRET not in heard and heard.endswith(f"<{'*' * 12}><{'*' * 12}>ends in s3"), heard
+    assert b"x-kept" in heads[0].lower() and b"extensions" not in heads[0].lower()
+
+
+async def test_what_only_looks_like_the_start_of_a_secret_is_not_waited_for(world: World) -> None:
+    def talk(connection: socket.socket) -> None:
+        with world.authority.context("api.example.com").wrap_socket(connection, server_side=True) as tls:
+            until(tls, b"\r\n\r\n")
+            tls.sendall(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+            )
+            until(tls, b"!")
+            tls.sendall(b"ends in s3")
+            until(tls, b"!!")  # one for "ends in", one for the rest
+
+    world.ports[443] = world.stack.enter_context(RawServer(talk))  # type: ignore[assignment]
+    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    async with guarded(world, {**RULE, "websocket": True}) as call:
+        heard = await say(call, f"GET /v1/ HTTP/1.1\r\n{HOST}{upgrade}\r\n", more="!")
+    assert heard.endswith("ends in s3"), heard
