@@ -43,6 +43,7 @@ def program(
     notify: bool = False,
     uncounted: bool = False,
     same_user: bool = False,
+    watching: bool = False,
 ) -> bytes:
     """The filter as the kernel wants it, 8 bytes an instruction.
 
@@ -50,7 +51,8 @@ def program(
     System V objects would be the host's. no_detach: also refuse setsid and setpgid (the tier without process
     namespaces, where a process group is all that can be killed). uncounted: no control group counts memory,
     so that memory which is in no process's size is refused. same_user: the tool sees other processes of its
-    user, the host's too, and must not change their limits and priorities. notify: what is refused as an
+    user, the host's too, and must not change their limits and priorities. watching: files may be watched,
+    through which the use that others make of shared ones can be seen. notify: what is refused as an
     attack is sent to the listener that the filter must then be loaded with, instead of answered. Raises
     SandboxUnavailable when libseccomp is missing or the machine is unknown.
     """
@@ -64,6 +66,8 @@ def program(
         refuse |= dict.fromkeys(data["shared"], _ERRNO | errno.EPERM)
     if uncounted:
         absent |= dict.fromkeys(data["uncounted"], _ERRNO | errno.ENOSYS)
+    if not watching:
+        absent |= dict.fromkeys(data["watching"], _ERRNO | errno.ENOSPC)
     rules: dict[int, list[Mapping[str, Any]]] = {}
     when = {variant, "uncounted" if uncounted else variant, "same-user" if same_user else variant}
     for rule in data["arguments"]:

@@ -89,6 +89,11 @@ class Child:
         return self._scratch is None
 
     @property
+    def init(self) -> int:
+        """Process 1 of its own namespace, as the host numbers it; 0 when it has none or that is gone."""
+        return max(0, _posture.host_pid(self._pidfds[-1])) if len(self._pidfds) > 1 else 0
+
+    @property
     def tmp(self) -> str:
         """The call's own folder, seen from outside."""
         return str(self._folder or f"/proc/{self.pid}/root/tmp")

@@ -228,7 +228,7 @@ class Session:
         said = self._seen.said
         if said is None or said["t"] == "error":
             if not self._child.gone:
-                self._seen.tasks = _watch.count_tasks(self._child.pid)
+                self._seen.tasks = _watch.count_tasks(self._child.pid, self._child.init)
             self._seen.tmp_full = self._room.is_used_up(said)
             self._seen.full_grant = self._room.full_grant(said)
 

@@ -40,14 +40,11 @@ class Watch:
         every: float = EVERY_S,
     ) -> None:
         self._child, self._limits, self._hit, self._before = child, limits, hit, cpu_before
-        self._init: int | None = None
         self._loop, self._every = asyncio.get_running_loop(), every
         self._timer = self._loop.call_later(every, self._look)
 
     def _look(self) -> None:
-        if self._init is None:
-            self._init = init_of(self._child.pid)
-        memory, cpu = usage(self._child.pid, self._init)
+        memory, cpu = usage(self._child.pid, self._child.init)
         group = self._child.group
         if group is None and memory > self._limits.memory:
             self._hit("memory")
@@ -75,14 +72,13 @@ def next_look(left: int | None, every: float) -> float:
     return every if left is None else min(every, max(SOONEST_S, left / FILL))
 
 
-def tree(pid: int, init: int | None = None) -> list[int]:
+def tree(pid: int, init: int) -> list[int]:
     """The process, all its descendants, and what of them it let go.
 
-    init: from `init_of`, when it is known already; the init of the call's process namespace is the parent of
-    every orphan in it. Without such a namespace they are in the child's session: seccomp keeps them there.
+    init: of the call's process namespace, the parent of every orphan in it; 0 without such a namespace: then
+    they are in the child's session, where seccomp keeps them. Nothing here needs a right over the processes:
+    one that has made itself unreadable (PR_SET_DUMPABLE) is seen as well.
     """
-    if init is None:
-        init = init_of(pid)
     found: list[int] = []
     stack = [pid, *(_children(init) if init > 0 else session_of(pid))]
     seen = {init}
@@ -93,23 +89,6 @@ def tree(pid: int, init: int | None = None) -> list[int]:
             found.append(current)
             stack += _children(current)
     return found
-
-
-def init_of(pid: int) -> int:
-    """Process 1 of the child's own process namespace; 0 when it has none. Looks at every process once."""
-    try:
-        namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
-    except OSError:
-        return 0
-    if namespace == os.stat("/proc/self/ns/pid").st_ino:
-        return 0
-    for name in os.listdir("/proc"):
-        try:
-            if name.isdigit() and os.stat(f"/proc/{name}/ns/pid").st_ino == namespace and _is_init(name):
-                return int(name)
-        except OSError:
-            continue
-    return 0
 
 
 def session_of(pid: int) -> list[int]:
@@ -124,19 +103,11 @@ def session_of(pid: int) -> list[int]:
     return found
 
 
-def _is_init(name: str) -> bool:
-    with open(f"/proc/{name}/status", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if line.startswith("NSpid:"):
-                return line.split()[-1] == "1"
-    return False
-
-
-def usage(pid: int, init: int | None = None) -> tuple[int, float]:
+def usage(pid: int, init: int) -> tuple[int, float]:
     """Resident bytes (without what is shared with the zygote's files) and CPU seconds of the tree, dead
-    children included.
+    children included, and dead orphans, which count with the init.
     """
-    memory, cpu = 0, 0.0
+    memory, cpu = 0, _of_dead_children(init) if init > 0 else 0.0
     for process in tree(pid, init):
         try:
             with open(f"/proc/{process}/statm", encoding="ascii") as file:
@@ -151,17 +122,26 @@ def usage(pid: int, init: int | None = None) -> tuple[int, float]:
     return memory, cpu
 
 
-def _shared_memory(pid: int) -> int:
-    """The process's part of mapped memory that has no file: shared anonymous mappings and segments
-    (proc(5)).
-    """
+def _of_dead_children(pid: int) -> float:
     try:
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith("Pss_Shmem:"):
-                    return int(line.split()[1]) * 1024
+        return sum(map(int, _fields(pid)[13:15])) / _TICK
     except (OSError, ValueError):
-        pass
+        return 0.0
+
+
+def _shared_memory(pid: int) -> int:
+    """The process's part of mapped memory that has no file: shared anonymous mappings and segments (proc(5)).
+
+    All of it, not only its part, of a process that lets nobody look at its mappings.
+    """
+    for name, key in (("smaps_rollup", "Pss_Shmem:"), ("status", "RssShmem:")):
+        try:
+            with open(f"/proc/{pid}/{name}", encoding="ascii", errors="replace") as file:
+                for line in file:
+                    if line.startswith(key):
+                        return int(line.split()[1]) * 1024
+        except (OSError, ValueError):
+            continue
     return 0
 
 
@@ -171,10 +151,10 @@ def _fields(pid: int) -> list[str]:
         return file.read().rpartition(")")[2].split()
 
 
-def count_tasks(pid: int) -> int:
+def count_tasks(pid: int, init: int) -> int:
     """Threads and processes of the tree."""
     total = 0
-    for process in tree(pid):
+    for process in tree(pid, init):
         try:
             total += len(os.listdir(f"/proc/{process}/task"))
         except OSError:

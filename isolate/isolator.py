@@ -41,9 +41,8 @@ MAX_SPARES = 4
 MAX_KEPT = 8
 """Processes of a `reuse` tool that wait for a later call of the same principal and environment."""
 REFILL_PAUSE_S = 0.004
-"""Between a call's end and the fork of the next spare. What the caller does next, the log's row that ends his
-call, would else share the cores and the interpreter with it. Whoever needs a child meanwhile forks his own.
-"""
+"""Between a call's end and the fork of the next spare, which would else share the cores with the caller's
+next step, the log's row of the end. Whoever needs a child meanwhile forks his own."""
 _ENDED_S = 1.0  # between the end of a child's socket and the news of its end
 RENEW_S = 3600.0  # a zygote's address layout and hash seed are every child's: start them afresh now and then
 IDLE_S = 900.0  # a tool nobody calls keeps no zygote for ever
@@ -290,6 +289,7 @@ class Isolator:
                     no_detach=not namespaces,
                     uncounted=self._groups.available != "",
                     same_user=not namespaces and not self._machine.root,
+                    watching=spec.exec_writes,
                 )
             ),
             tier=self.tier,

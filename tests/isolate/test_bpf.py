@@ -67,13 +67,26 @@ def test_what_libraries_probe_is_absent(name: str) -> None:
 
 def test_everything_known_and_not_named_is_allowed_and_every_other_number_is_absent() -> None:
     program = _bpf.program("net")
-    named = {*POLICY["refuse"], *POLICY["absent"], *(rule["call"] for rule in POLICY["arguments"])}
+    named = {
+        *POLICY["refuse"],
+        *POLICY["absent"],
+        *POLICY["watching"],
+        *(rule["call"] for rule in POLICY["arguments"]),
+    }
     for number in range(1024):
         name = _bpf.names().get(number)
         if name is None:
             assert answer(program, number) == refused(errno.ENOSYS), number
         elif name not in named:
             assert answer(program, number) == ALLOW, name
+
+
+@pytest.mark.promise("isolate:seccomp-answers")
+def test_shared_files_are_watched_by_nobody_but_a_run() -> None:
+    for variant in ("net", "no-net"):
+        number = NUMBERS["inotify_add_watch"]
+        assert answer(_bpf.program(variant), number) == refused(errno.ENOSPC)
+        assert answer(_bpf.program(variant, watching=True), number) == ALLOW
 
 
 def test_another_machine_is_killed_and_the_x32_numbers_are_absent() -> None:
@@ -128,6 +141,7 @@ def test_every_entry_of_the_policy_says_why() -> None:
     reasons = [
         *POLICY["refuse"].values(),
         *POLICY["absent"].values(),
+        *POLICY["watching"].values(),
         *(rule["why"] for rule in POLICY["arguments"]),
     ]
     assert all(

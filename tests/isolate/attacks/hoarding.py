@@ -118,6 +118,69 @@ def shared_pieces(world: World) -> int:
     return _pieces(1 << 28, make)
 
 
+def _hide() -> None:
+    """Become a process that nobody of the same user may look into: its smaps, ns and root are closed."""
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+
+
+def _shared_piece() -> mmap.mmap:
+    memory = mmap.mmap(-1, 4 * MIB)
+    ctypes.memset((ctypes.c_char * len(memory)).from_buffer(memory), 1, len(memory))
+    return memory
+
+
+@attack(
+    45,
+    "in-a-process-that-hides",
+    caged=_MEMORY,
+    control=1 << 28,
+    control_as="user",
+    first="cgroup-limits",
+    cage=_SMALL,
+    only=BOTH_TIERS,
+    heavy=True,
+)
+def in_a_process_that_hides(world: World) -> int:
+    """Shared mappings, whose size stands where only those may look who may trace the process."""
+    _hide()
+    kept = [_shared_piece() for _ in range(64)]
+    if world["ctx"] is not None:
+        time.sleep(2)  # where only a watcher counts
+    return len(kept) * 4 * MIB
+
+
+@attack(
+    45,
+    "in-a-daemon-that-hides",
+    caged=_MEMORY,
+    control=1 << 28,
+    control_as="user",
+    first="cgroup-limits",
+    cage=_SMALL,
+    only=("root", "user"),
+    heavy=True,
+)
+def in_a_daemon_that_hides(world: World) -> int:
+    """An orphan of a session of its own, whose process namespace cannot be read either."""
+    _hide()
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            kept = [os.urandom(4 * MIB) for _ in range(64)]
+            os.write(write, b"1")
+            time.sleep(2 if world["ctx"] is not None else 0)
+            os._exit(len(kept) and 0)
+        os._exit(0)
+    os.wait()
+    os.close(write)
+    while os.read(read, 1):
+        pass
+    if world["ctx"] is not None:
+        time.sleep(1)  # where one process of a tree is killed, the host sees it a moment later
+    return 1 << 28
+
+
 @attack(
     45,
     "in-many-processes",

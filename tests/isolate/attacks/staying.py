@@ -43,6 +43,26 @@ attack(50, "cpu-time", caged=Ends("limit", "cpu"), control=RAN_ON, control_as="u
        cage=limits(timeout_s=20.0, cpu_s=1.0), only=BOTH_TIERS)(busy)  # fmt: skip
 
 
+@attack(50, "cpu-time-of-dead-orphans", caged=Ends("limit", "cpu"), control=RAN_ON, control_as="user",
+        first="watcher",
+        cage=limits(timeout_s=40.0, cpu_s=1.0), only=("root", "user"), heavy=True)  # fmt: skip
+def cpu_time_of_dead_orphans(world: World) -> str:
+    """Twelve processes one after the other, each let go by its parent and dead before it is much of one."""
+    for _ in range(12):
+        read, write = os.pipe()
+        if os.fork() == 0:
+            if os.fork() == 0:
+                end = time.process_time() + 0.4
+                while time.process_time() < end:
+                    pass
+            os._exit(0)
+        os.wait()
+        os.close(write)
+        os.read(read, 1)  # ends when the last holder of the other end does
+        os.close(read)
+    return RAN_ON
+
+
 @attack(50, "cpu-time-of-many", caged=Ends("limit", "cpu"), control=RAN_ON, control_as="user",
         first="watcher",
         cage=limits(timeout_s=20.0, cpu_s=1.0), only=BOTH_TIERS, heavy=True)  # fmt: skip

@@ -255,6 +255,35 @@ def locks_on_shared_files(world: World) -> dict[str, str]:
 
 
 @attack(
+    55,
+    "watching-shared-folders",
+    caged={"system": "ENOSPC", "grant": "ENOSPC", "own folder": "ENOSPC"},
+    control={"system": "ok", "grant": "ok", "own folder": "ok"},
+    control_as="user",
+    first="policy",
+    cage=Cage(read=("granted",)),
+    # The first wall is the only one: what may be read may be watched.
+    walls={"without-seccomp": {"system": "ok", "grant": "ok", "own folder": "ok"}},
+)
+def watching_shared_folders(world: World) -> dict[str, str]:
+    """See which programs the host starts, and when another call of the same tool begins."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def watch(folder: str) -> Callable[[], object]:
+        def run() -> None:
+            fd = libc.inotify_init1(0)
+            if libc.inotify_add_watch(fd, folder.encode(), 0xFFF) < 0:
+                raise OSError(ctypes.get_errno(), "inotify_add_watch")
+
+        return run
+
+    own = os.path.dirname(os.path.realpath(__file__))
+    return answers({"system": watch("/usr/bin"), "grant": watch(world["granted"]), "own folder": watch(own)})
+
+
+@attack(
     56,
     "leftovers",
     caged={"files": [], "shared memory": [], "segments": 0, "queues": 0, "processes": 0,
