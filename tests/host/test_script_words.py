@@ -11,7 +11,6 @@ import pytest
 from fumehood import Host, load_config
 from fumehood._cli import _advice
 from fumehood.sandbox import Limits
-
 from tests.host.cli import Cli
 
 pytestmark = pytest.mark.anyio
