@@ -65,7 +65,7 @@ class Services:
 
     async def doors(self, doors: Doors) -> None:
         """Nobody answers behind these doors: what matters is that nobody else does."""
-        for sock in (doors.dns_udp, doors.dns_tcp, *doors.listeners.values()):
+        for sock in (doors.dns_udp, doors.dns_tcp, doors.proxy, *doors.listeners.values(), *doors.watches):
             sock.close()
 
     async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:

@@ -29,6 +29,8 @@ class _HostCall(Base):
         while len(isolator.parked(_TOOL)) < _SPARES or isolator.living > len(isolator.parked(_TOOL)):
             await asyncio.sleep(0.0005)
 
+    settled = ready
+
     async def once(self) -> None:
         """One call."""
         result = await self._host.call(_TOOL, PAYLOAD)

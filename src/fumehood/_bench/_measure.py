@@ -38,6 +38,9 @@ class Contestant(Protocol):
     async def once(self) -> float | None:
         """Do the work once; seconds, when the contestant has a clock of its own."""
 
+    async def settled(self) -> None:
+        """Wait until nothing of the last call is left to do: it falls into nobody else's time."""
+
     async def close(self) -> None:
         """End everything `open` started."""
 
@@ -53,6 +56,9 @@ class Base:
 
     async def ready(self) -> None:
         """Nothing to wait for."""
+
+    async def settled(self) -> None:
+        """Nothing is left."""
 
     async def close(self) -> None:
         """Nothing to end."""
@@ -80,7 +86,7 @@ async def interleaved(contestants: Sequence[Contestant], rounds: int) -> tuple[R
             await contestant.ready()
             await asyncio.sleep(PAUSE_S)
             seconds = await timed(contestant.once)
-            await contestant.ready()  # what it still has to tidy up falls into nobody else's time
+            await contestant.settled()
             if turn >= WARM_ROUNDS:
                 taken[contestant.name].append(seconds)
     return tuple(

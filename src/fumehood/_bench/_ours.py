@@ -23,7 +23,7 @@ class NoServices:
 
     async def doors(self, doors: Doors) -> None:
         """Nobody connects: closed at once."""
-        for sock in (doors.dns_udp, doors.dns_tcp, doors.proxy, *doors.listeners.values()):
+        for sock in (doors.dns_udp, doors.dns_tcp, doors.proxy, *doors.listeners.values(), *doors.watches):
             sock.close()
 
     async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[Mapping[str, Any], bytes]:
@@ -69,6 +69,8 @@ class Caged(Base):
             if parked >= self._spares * (1 - kept) and self.isolator.living == parked + kept:
                 return
             await asyncio.sleep(_POLL_S)
+
+    settled = ready
 
     async def once(self) -> None:
         """One call."""
