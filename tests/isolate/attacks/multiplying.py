@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
+import socket
 import threading
 from typing import Any
 
@@ -197,3 +199,46 @@ def killing_others(world: World) -> dict[str, str]:
         "group": answer(lambda: os.killpg(world["victim_pid"], deadly)),
         "thread": answer(lambda: syscall(234, world["victim_pid"], world["victim_pid"], deadly)),
     }
+
+
+def _signal_by_descriptor(pid: int) -> None:
+    """Make a process the owner of a socket, and have the kernel tell it with SIGTERM that something came."""
+    one, two = socket.socketpair()
+    with one, two:
+        fcntl.fcntl(one, fcntl.F_SETOWN, pid)
+        fcntl.fcntl(one, 10, signal.SIGTERM)  # F_SETSIG
+        fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+        two.send(b"x")
+
+
+@attack(
+    53,
+    "signals-through-descriptors",
+    caged={"own child": "killed", "told": "ESRCH", "victim": "lives"},
+    control={"own child": "killed", "told": "ok", "victim": "gone"},
+    first="pid",
+    # Where the other process can be named, Landlock's scope keeps the kernel from sending it.
+    walls={"without-namespaces": {"own child": "killed", "told": one_of("ok", "EPERM"), "victim": "lives"}},
+    host="signals_through_descriptors",
+)
+def signals_through_descriptors(world: World) -> dict[str, str]:
+    """A signal that no system call for signals sends: the owner of a descriptor is told of what comes."""
+
+    def waiting() -> int:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+            os._exit(0)
+        return pid
+
+    def died(pid: int) -> bool:
+        return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+    child = waiting()
+    _signal_by_descriptor(child)
+    found = {"own child": "killed" if died(child) else "lives"}
+    victim = waiting() if world["ctx"] is None else world["victim_pid"]
+    found["told"] = answer(lambda: _signal_by_descriptor(victim))
+    if world["ctx"] is None:
+        found["victim"] = "gone" if died(victim) else "lives"
+    return found

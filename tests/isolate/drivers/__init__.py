@@ -14,6 +14,7 @@ from tests.isolate.drivers.exhausting import (
     grows_while_parked,
     host_state,
     leftovers,
+    signals_through_descriptors,
     steady,
     terminal_of_run,
 )
@@ -134,6 +135,7 @@ __all__ = [
     "running",
     "settled",
     "short",
+    "signals_through_descriptors",
     "steady",
     "swapped_while_it_is_read",
     "terminal_of_run",

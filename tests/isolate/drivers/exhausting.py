@@ -39,6 +39,16 @@ async def a_burst(harness: Harness, module: str, case: Case) -> Any:
     }
 
 
+async def signals_through_descriptors(harness: Harness, module: str, case: Case) -> Any:
+    ended = await harness.call(module, case)
+    if ended.verdict.outcome != "ok":
+        return record(ended)
+    state = Path(f"/proc/{harness.world.values['victim_pid']}/stat").read_text(encoding="ascii")
+    # A killed one stays a zombie until the world is taken apart.
+    lives = state.rpartition(")")[2].split()[0] != "Z"
+    return {**ended.verdict.value, "victim": "lives" if lives else "gone"}
+
+
 _GROWING = """
 import os, threading, time
 def grow():
