@@ -64,14 +64,19 @@ class Scrubber:
             return piece
         data = self._kept + piece
         found = self._found(_views(data))
-        end = max(self._end_of_known(data), found[-1][1] if found else 0)
+        end = self._end_of_known(data)
+        if found and found[-1][1] > end:
+            # The end of a value may be the start of another spelling of it, which says more: wait for that,
+            # if it does not go on and on.
+            start, stop = found[-1]
+            end = start if len(data) - start <= self._window else stop
         self._kept = data[end:]
         return self._masked(data, found, end)
 
     def finish(self) -> Iterator[bytes]:
         """What was held back."""
         if self._kept:
-            yield self._kept
+            yield self.whole(self._kept)
             self._kept = b""
 
     def _found(self, views: list[_View]) -> list[tuple[int, int]]:
@@ -122,6 +127,8 @@ class Scrubber:
     def _masked(self, data: bytes, found: list[tuple[int, int]], end: int) -> bytes:
         out, at = [], 0
         for start, stop in found:
+            if stop > end:
+                break
             out += [data[at:start], b"*" * (stop - start) if self._keep_length else _MASK]
             at = stop
         return b"".join((*out, data[at:end]))

@@ -22,7 +22,7 @@ import dns.message
 import h11
 import pytest
 import zstandard
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from fumehood.broker import policy_verdict
@@ -407,6 +407,7 @@ def test_a_secret_is_masked_in_every_spelling_that_servers_give_it(
 
 
 @many
+@example(b"aaaaaaab", b"\0" * 17 + b"!", b"\0\0", False, [33])
 @given(
     st.sampled_from(SECRETS),
     st.binary(max_size=20),
