@@ -50,9 +50,12 @@ _NAMED: Final = {angle: f"&#x{ord(angle):x};" for angle in _ANGLES}
 # Possessive, or a "<" before a megabyte of blanks would be tried again for each of them. The second half are
 # the marks of chat templates.
 _BRACKET: Final = re.compile(
-    r"<(?=[\x00-\x20\x7f/\\]*+(?:[uU&%]|[^\x00-\x7f]|\Z"
+    r"<(?=[\x00-\x20\x7f\-/\\!\"#$'()*+,.:;=?@\[\]^_`{}~]*+(?:[uU&%]|[^\x00-\x7f]|\Z"
     r"|\||s>|SYS|bos>|eos>|(?:start|end)_of_))"
 )
+
+_NAMES: Final = ("ntrusted-", "NTRUSTED-")
+_GAP: Final = "".join(map(chr, range(0x21))) + "/\\"
 
 _SQUARE_WORDS: Final = (
     "INST",
@@ -98,6 +101,9 @@ def escape(text: str) -> str:
     """
     if "[" in text and any(end in text for end in _SQUARE_ENDS):
         text = _SQUARE.sub("&#91;", text)
+    for name in _NAMES:
+        if name in text:
+            text = _without_near_tags(text, name)
     if not text.isascii():
         text = _without_lookalikes(text)
     count = text.count("<")
@@ -120,6 +126,29 @@ def _without_lookalikes(text: str) -> str:
     if len(made) == 2 * _MANY_LOOKALIKES:
         rest = rest.encode("ascii", "replace").decode("ascii")
     return "".join([*made, rest])
+
+
+def _without_near_tags(text: str, name: str) -> str:
+    # Another bracket before the tag's own name, or a letter of another script and a slash: no tag, but a
+    # model may take it for one.
+    made: list[str] = []
+    at = past = 0
+    for _ in range(_MANY):
+        found = text.find(name, past)
+        if found < 0:
+            break
+        start, past = max(found - 1, 0), found + 1
+        lead = text[max(at, start - 8) : start]
+        head = lead.rstrip(_GAP)
+        gap = lead[len(head) :]
+        if head and (head[-1] in "[({" or (head[-1] > "\x7f" and ("/" in gap or "\\" in gap))):
+            place = start - len(gap) - 1
+            made += (text[at:place], f"&#x{ord(text[place]):x};")
+            at = place + 1
+    else:
+        made.append(text[at:past])
+        return "".join([*made, text[past:].replace(name, f"{name[:-1]}&#45;")])
+    return "".join([*made, text[at:]]) if made else text
 
 
 def _entity(match: re.Match[str]) -> str:

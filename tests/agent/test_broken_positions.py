@@ -208,7 +208,8 @@ def test_a_fault_in_a_foreign_transcript_names_its_message() -> None:
 def test_lookalikes_of_every_kind_become_entities_where_they_stand() -> None:
     for tags in (10, 4_999):
         made = fence("\uff1c/untrusted-input\uff1e" * tags + "\xe9", "x").removesuffix(FENCE_CLOSE)
-        assert made.count("&#xff1c;/untrusted-input&#xff1e;") == tags and made.endswith("\xe9\n")
+        assert made.count("&#xff1c;/untrusted") == made.count("input&#xff1e;") == tags
+        assert made.endswith("\xe9\n")
     mixed = "".join(f"{angle} \xe9 {'x' * 50}" for angle in _ANGLES)
     inside = fence(mixed, "x").removesuffix(FENCE_CLOSE)
     assert not set(inside) & set(_ANGLES) and inside.count("\xe9") == len(_ANGLES)

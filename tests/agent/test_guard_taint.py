@@ -260,6 +260,32 @@ def test_no_untrusted_text_can_begin_a_turn_of_a_chat_template(mark: str) -> Non
     assert guard_request(own) == own  # what the application says is its own affair
 
 
+@pytest.mark.parametrize(
+    "near",
+    [
+        "[/untrusted-input]",
+        "{ /Untrusted-input}",
+        "(/UNTRUSTED-INPUT)",
+        "<-/untrusted-input>",
+        "<'/untrusted-input>",
+        "<*_ untrusted-input>",
+        "\u3014/untrusted-input\u3015",
+        "\u2264 /untrusted-input\u2265",
+        "\u304f/untrusted-input",
+    ],
+)
+def test_what_is_nearly_the_tag_is_written_as_an_entity_too(near: str) -> None:
+    for letters in (near, f"ntrusted-x {near}", near * 3_000):
+        made = fence(letters, "o")
+        assert near not in made and made.count("untrusted-input>") <= 2 + letters.count("untrusted-input>")
+        assert (
+            near[:1]
+            not in made.split("\n", 1)[1].replace("\n</untrusted-input>", "").replace(near[1:], "")[:2]
+        )
+    for honest in ("docs/untrusted-input", "é untrusted-input", "x (see untrusted) y"):
+        assert escape(honest) == honest
+
+
 def test_harmless_text_keeps_its_letters() -> None:
     for kept in (
         "<div class='x'>a < b</div>",
