@@ -20,13 +20,14 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_FRAME = 16384  # bytes of a payload; the size every peer must know, and we announce no other
 MAX_BLOCK = 64 * 1024  # bytes of one encoded header block, all its frames together
 MAX_CONTINUATIONS = 16  # frames of one header block; four full ones reach MAX_BLOCK
+MAX_RESIZES = 8  # table size updates before the first field; encoders send two (RFC 7541 section 4.2)
 MAX_SETTINGS = 64  # entries of one SETTINGS frame; there are about ten kinds
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
     range(10)
 )
-END_STREAM, ACK, END_HEADERS = 1, 1, 4  # flags
+END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 1, 1, 4, 8, 32  # flags
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR = 0, 1, 2, 3  # codes, RFC 9113 section 7
-FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 6, 7, 8, 11
+FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 6, 7, 8, 9, 11
 
 
 class BadFrames(Exception):
@@ -77,6 +78,7 @@ class FrameGate:
         self._block: int | None = None  # the stream whose header block is open
         self._block_bytes = 0
         self._block_frames = 0
+        self._resizes = 0  # table size updates of the open block; -1 once a field came
         self._small = Allowance(1000, 20, clock)
         self._resets = Allowance(200, 20, clock)
 
@@ -123,6 +125,8 @@ class FrameGate:
             if len(self._buffer) < end:
                 break
             self._count(kind, flags, stream, length)
+            if kind in (HEADERS, CONTINUATION):
+                self._look_into_block(kind, flags, self._buffer[at + 9 : end])
             if kind == GOAWAY:
                 out += [bytes(passed)] if passed else []
                 passed = bytearray()
@@ -166,6 +170,7 @@ class FrameGate:
             if self._block_frames > MAX_CONTINUATIONS:
                 raise BadFrames(f"a header block in over {MAX_CONTINUATIONS} frames", ENHANCE_YOUR_CALM)
             self._block = stream
+            self._resizes = 0 if kind == HEADERS else self._resizes
             if flags & END_HEADERS:
                 self._block, self._block_bytes, self._block_frames = None, 0, 0
                 self._small.earn(1)
@@ -175,6 +180,25 @@ class FrameGate:
             self._small.earn(1)
         elif not self._small.spend():
             raise BadFrames("too many frames that carry nothing", ENHANCE_YOUR_CALM)
+
+    def _look_into_block(self, kind: int, flags: int, payload: bytearray) -> None:
+        """Count the table size updates that stand before the first field: the decoder does one at a time."""
+        at = 0
+        if kind == HEADERS:
+            at = (1 if flags & PADDED else 0) + (5 if flags & PRIORITIZED else 0)
+        while self._resizes >= 0 and at < len(payload):
+            first = payload[at]
+            if first & 0xE0 != 0x20:  # RFC 7541 section 6.3: 001 and a number
+                self._resizes = -1
+                return
+            self._resizes += 1
+            if self._resizes > MAX_RESIZES:
+                raise BadFrames(f"over {MAX_RESIZES} table size updates in one head", COMPRESSION_ERROR)
+            at += 1
+            if first & 0x1F == 0x1F:
+                while at < len(payload) and payload[at] & 0x80:
+                    at += 1
+                at += 1
 
 
 def _goaway(payload: bytes) -> GoAway:

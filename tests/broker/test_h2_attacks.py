@@ -146,7 +146,18 @@ async def test_a_header_block_has_a_cap_in_bytes_in_frames_and_in_what_it_unfold
             assert (await child.answer(3))[":status"] == "200"
             await child.send(frame(HEADERS, 5, 5, child.encoder.encode(GET) + named * 9000))
             assert await child.goaway() == CALM
-        assert len(server.seen) == asked + 2
+        for pieces in (
+            [frame(HEADERS, 5, 1, b"\x20" * 16000)],
+            [frame(HEADERS, 0x2D, 1, bytes(6) + b"\x3f\xe1\x1f" * 5000)],  # with a priority and padding
+            [frame(HEADERS, 1, 1), frame(CONTINUATION, END_HEADERS, 1, b"\x20" * 16000)],
+        ):
+            async with h2_child(call) as child:
+                control = b"\x20\x3f\xe1\x1f" + child.encoder.encode(GET)
+                await child.send(frame(HEADERS, 5, 1, control))
+                assert (await child.answer(1))[":status"] == "200"
+                await child.send(*(piece[:5] + b"\0\0\0\3" + piece[9:] for piece in pieces))
+                assert await child.goaway() == 9  # COMPRESSION_ERROR
+        assert len(server.seen) == asked + 2 + 3
 
 
 async def test_more_streams_than_were_announced_end_the_connection(world: World) -> None:
