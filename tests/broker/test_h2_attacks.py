@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import struct
-import threading
 
 import pytest
 
 from fumehood.broker import _h2_link, _h2_stream
-from fumehood.broker._budget import Places
 from fumehood.testing.http import HttpServer, Reply, Seen
 from tests.broker.h2_peers import (
     CONTINUATION,
@@ -426,33 +424,3 @@ async def test_a_small_frame_costs_what_it_weighs(world: World) -> None:
             await child.send(frame(DATA, END_STREAM, 1))
             assert (await child.answer(1))[":status"] == "200"
             assert child.bodies[1] == b"20000"
-
-
-@pytest.mark.parametrize("most", [4, 1000])
-async def test_streams_take_no_more_connections_than_there_are_places(world: World, most: int) -> None:
-    """Each stream towards a host of HTTP/1.1 needs a connection of its own, and a child may have many."""
-    together = threading.Barrier(6)
-    peak = active = 0
-    lock = threading.Lock()
-
-    def answer(seen: Seen) -> Reply:
-        nonlocal peak, active
-        with lock:
-            active += 1
-            peak = max(peak, active)
-        if most == 1000:
-            together.wait(15)  # control: passes only when six are here at once
-        with lock:
-            active -= 1
-        return Reply(200)
-
-    world.serve(443, answer, tls=True)
-    world.name({"*": [PUBLIC]}, ttl=60)
-    async with world.call(RULE) as call:
-        call.broker.places = Places(most)
-        async with h2_child(call) as child:
-            await child.send(*(child.head(stream) for stream in range(1, 25, 2)))
-            for stream in range(1, 25, 2):
-                assert (await child.answer(stream))[":status"] == "200"
-        assert call.broker.places.taken == 0
-    assert peak >= 6 if most == 1000 else peak <= 3

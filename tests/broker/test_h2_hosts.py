@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -276,3 +277,33 @@ async def test_a_stream_that_waits_for_a_place_takes_the_room_that_another_leave
             side.sock.sendall(data(stream, b"over"))
             assert (await child.answer(5))[":status"] == "200"
     assert server.connections == 1
+
+
+@pytest.mark.parametrize("most", [4, 1000])
+async def test_streams_take_no_more_connections_than_there_are_places(world: World, most: int) -> None:
+    """Each stream towards a host of HTTP/1.1 needs a connection of its own, and a child may have many."""
+    together = threading.Barrier(6)
+    peak = active = 0
+    lock = threading.Lock()
+
+    def answer(seen: Seen) -> Reply:
+        nonlocal peak, active
+        with lock:
+            active += 1
+            peak = max(peak, active)
+        if most == 1000:
+            together.wait(15)  # control: passes only when six are here at once
+        with lock:
+            active -= 1
+        return Reply(200)
+
+    world.serve(443, answer, tls=True)
+    world.name({"*": [PUBLIC]}, ttl=60)
+    async with world.call("https://api.example.com +inspect") as call:
+        call.broker.places = Places(most)
+        async with h2_child(call) as child:
+            await child.send(*(child.head(stream) for stream in range(1, 25, 2)))
+            for stream in range(1, 25, 2):
+                assert (await child.answer(stream))[":status"] == "200"
+        assert call.broker.places.taken == 0
+    assert peak >= 6 if most == 1000 else peak <= 3
