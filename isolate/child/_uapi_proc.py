@@ -164,7 +164,7 @@ def die_with_parent(parent: int) -> None:
 def drop_bounding_set() -> None:
     """Empty the capability bounding set, so that no exec can ever bring a capability back."""
     drop = _libc.prctl  # forty calls in every child: nothing is done between them
-    if any([drop(PR_CAPBSET_DROP, capability, 0, 0, 0) for capability in range(last_capability() + 1)]):
+    if any(drop(PR_CAPBSET_DROP, capability, 0, 0, 0) for capability in range(last_capability() + 1)):
         raise OSError(ctypes.get_errno(), "prctl(PR_CAPBSET_DROP)")
 
 

@@ -2,8 +2,8 @@
 
 A part's benchmark is its module `_bench` with a function `run()` that returns figures as nested mappings of
 numbers and texts, plain or as a coroutine; it may take `rounds`, `quick` and `log`, which makes an event log
-in a folder. What stands under `not_run` (peer -> what would bring it) and `targets` (name -> target, measured,
-met) is shown as such. An area whose module is not there is not offered.
+in a folder. What stands under `not_run` (peer -> what would bring it) and `targets` (name -> target, what was
+measured, met) is shown as such. An area whose module is not there is not offered.
 """
 
 from __future__ import annotations
