@@ -88,7 +88,7 @@ class Scrubber:
                 while at >= 0:
                     end = at + len(spelling)
                     found.append((view.source(at), view.source(end)))
-                    at = view.data.find(spelling, end)
+                    at = view.data.find(spelling, at + 1)  # a value may stand in itself, moved a little
         merged: list[tuple[int, int]] = []
         for start, end in sorted(found):
             if merged and start < merged[-1][1]:
