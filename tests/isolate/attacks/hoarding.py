@@ -176,9 +176,7 @@ def in_a_daemon_that_hides(world: World) -> int:
     os.close(write)
     while os.read(read, 1):
         pass
-    if world["ctx"] is not None:
-        time.sleep(1)  # where one process of a tree is killed, the host sees it a moment later
-    return 1 << 28
+    return 1 << 28  # at once: a kill beside a result counts all the same
 
 
 @attack(
