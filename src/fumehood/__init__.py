@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fumehood._host import Host
     from fumehood._result import CallResult, Usage
+    from fumehood._run_script import RunScript
     from fumehood.agent import guard_request, media_result, tainted, unwrap_tainted
     from fumehood.policies.config import Config
     from fumehood.policies.errors import ConfigError, FumehoodError, PolicyDenied, SandboxUnavailable
@@ -23,6 +24,7 @@ _WHERE = {
     "FumehoodError": "fumehood.policies.errors",
     "Host": "fumehood._host",
     "PolicyDenied": "fumehood.policies.errors",
+    "RunScript": "fumehood._run_script",
     "SandboxUnavailable": "fumehood.policies.errors",
     "Usage": "fumehood._result",
     "guard_request": "fumehood.agent",
@@ -40,6 +42,7 @@ __all__ = [
     "FumehoodError",
     "Host",
     "PolicyDenied",
+    "RunScript",
     "SandboxUnavailable",
     "Usage",
     "__version__",

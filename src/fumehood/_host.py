@@ -151,7 +151,7 @@ class Host:
         config = self.config.tools.get(tool)
         if config is None:
             known = ", ".join(sorted(self.config.tools)) or "none"
-            return await self._refused(
+            return await self.refuse(
                 call_id,
                 execution_id,
                 tool,
@@ -161,7 +161,7 @@ class Host:
             )
         fault = self._inputs.fault(tool, config, input)
         if fault is not None:
-            return await self._refused(call_id, execution_id, tool, *fault, principal)
+            return await self.refuse(call_id, execution_id, tool, *fault, principal)
         if config.script is not None:
             return await self._scripts.tool(tool, config, input, call_id, execution_id, principal)
         env, late = call_environment(config, self.config)
@@ -350,7 +350,7 @@ class Host:
         call_id = frame.call_id
         if self._waiting >= self.config.host.queue_limit and self._slots.locked():
             text = f"{self._waiting} calls wait already (queue_limit)"
-            return await self._refused(call_id, execution_id, spec.name, "busy", text, principal)
+            return await self.refuse(call_id, execution_id, spec.name, "busy", text, principal)
         self._waiting += 1
         try:
             await self._slots.acquire()
@@ -417,7 +417,7 @@ class Host:
         ]
         await self.log.record_many([*rows, NewEvent("CALL_ENDED", end_row(result, secrets), *ids)])
 
-    async def _refused(
+    async def refuse(
         self, call_id: str, execution_id: str, tool: str, reason: str, text: str, principal: str | None
     ) -> CallResult:
         """A call that never started, on the record."""

@@ -23,7 +23,7 @@ from fumehood.policies.script_reasons import script_reason
 if TYPE_CHECKING:
     from fumehood._host import Host
     from fumehood.broker import BrokerCall, EgressPolicy
-    from fumehood.policies.config import ToolConfig
+    from fumehood.policies.config import Config, ToolConfig
     from fumehood.policies.rules import EgressRule
     from fumehood.sandbox import (
         FetchAnswer,
@@ -216,7 +216,7 @@ class Scripts:
             code,
             lang=lang,
             input=input,
-            tools={tool: self._signature(tool) for tool in tools},
+            tools={tool: signature_of(self._host.config, tool) for tool in tools},
             call_tool=lambda tool, value: self._call_tool(tool, value, execution_id, principal),
             fetch=None if network is None else lambda call: _fetch(network, call),
             limits=limits,
@@ -225,16 +225,6 @@ class Scripts:
             session=None if session is None else json.dumps([execution_id, principal, session]),
         )
         return _as_call(result, call_id, execution_id, name, network)
-
-    def _signature(self, tool: str) -> ToolSignature:
-        from fumehood.sandbox import ToolSignature
-
-        config: ToolConfig | None = self._host.config.tools.get(tool)
-        if config is None:
-            known = ", ".join(sorted(self._host.config.tools)) or "none"
-            raise ConfigError(f"there is no tool {tool!r} to grant", hint=f"configured: {known}")
-        schema = config.input_schema
-        return ToolSignature(tool, config.description, schema if isinstance(schema, Mapping) else {})
 
     async def _call_tool(
         self, tool: str, value: object, execution_id: str, principal: str | None
@@ -250,6 +240,18 @@ class Scripts:
         if result.outcome == "tool_error" and result.error is not None:
             told = f"{result.error['type']}: {result.error['message']}"
         return ToolAnswer(ok=False, message=told, reason=result.reason, taint=taint, call_id=result.call_id)
+
+
+def signature_of(config: Config, tool: str) -> ToolSignature:
+    """What a script, and the model that writes it, know of a configured tool. Raises ConfigError."""
+    from fumehood.sandbox import ToolSignature
+
+    found: ToolConfig | None = config.tools.get(tool)
+    if found is None:
+        known = ", ".join(sorted(config.tools)) or "none"
+        raise ConfigError(f"there is no tool {tool!r} to grant", hint=f"configured: {known}")
+    schema = found.input_schema
+    return ToolSignature(tool, found.description, schema if isinstance(schema, Mapping) else {})
 
 
 async def _fetch(network: BrokerCall, call: FetchCall) -> FetchAnswer:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fumehood import Host, load_config
+from fumehood import Host, RunScript, load_config
 from fumehood.agent._results import MEDIA_RESULT_KEY
 from fumehood.policies.errors import ConfigError
 
@@ -277,6 +277,27 @@ async def test_a_script_without_rules_has_no_fetch_and_with_rules_the_brokers(sc
     assert without.value == "undefined"
     assert refused.outcome == "tool_error"
     assert [(row["host"], row["reason"]) for row in refused.egress] == [("evil.test", "not-listed")]
+
+
+async def test_run_script_is_offered_to_a_model_and_does_what_it_says(scripts: Path) -> None:
+    async with Host(load_config(scripts)) as host:
+        run_script = RunScript(host, ["upper"], languages=("js", "python"), allow=["api.example.com"])
+        offered = str(run_script.definition["description"])
+        code = "const one = await upper({a: input}); one.A + (typeof fetch)"
+        done = await run_script.call({"language": "js", "code": code, "input": "x"}, execution_id="e")
+        wrong = await run_script.call({"language": "perl", "code": "1"}, execution_id="e")
+        rows: list[Any] = [event.data for event in host.log.events("e") if event.kind == "CALL_STARTED"]
+    assert "declare function upper(" in offered and "def upper(" in offered and "fetch" in offered
+    assert (done.outcome, done.value) == ("ok", "Xfunction")
+    assert (wrong.outcome, wrong.reason) == ("denied", "input-schema")
+    assert wrong.error is not None and "language" in wrong.error["message"]
+    assert [row["tool"] for row in rows] == ["script", "upper", "run_script"]
+
+
+async def test_run_script_grants_only_tools_that_are_configured(scripts: Path) -> None:
+    async with Host(load_config(scripts)) as host:
+        with pytest.raises(ConfigError, match="no tool 'lower' to grant"):
+            RunScript(host, ["lower"])
 
 
 async def test_a_script_file_is_a_tool_like_any_other(scripts: Path) -> None:
