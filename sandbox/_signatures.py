@@ -13,6 +13,7 @@ import keyword
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fumehood.sandbox._model import ToolSignature
 
@@ -226,7 +227,7 @@ RUN_SCRIPT_SCHEMA: Mapping[str, object] = {
 
 def run_script_tool(
     tools: Mapping[str, ToolSignature], *, languages: Sequence[str] = ("js",), fetch: bool = False
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The agent tool `run_script` as name, description and input_schema, with the granted tools declared
     in the description.
     """

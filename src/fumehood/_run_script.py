@@ -42,7 +42,7 @@ class RunScript:
 
         self._host, self._tools, self._allow, self._limits = host, tuple(tools), tuple(allow), limits
         signatures = {tool: signature_of(host.config, tool) for tool in tools}
-        self.definition: dict[str, Any] = run_script_tool(signatures, languages=languages, fetch=bool(allow))
+        self.definition = run_script_tool(signatures, languages=languages, fetch=bool(allow))
         self._validator = schemas.validator(self.definition["input_schema"])
 
     def __repr__(self) -> str:
