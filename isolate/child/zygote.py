@@ -186,7 +186,11 @@ def prepare(plan: dict[str, Any]) -> None:
             f"a preloaded library started {len(tasks) - 1} thread(s); a fork would lose them. "
             f"Preloaded were: {plan['preload']}"
         )
-    # As every Python starts, whatever a library did: an exception instead of a silent end.
+    # As every Python starts, whatever a library did and however the host was started (nohup, a job in the
+    # background): an exception instead of a silent end, and nothing else ignored.
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)

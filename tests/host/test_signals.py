@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -130,3 +131,13 @@ def test_an_input_that_ends_is_the_end_of_the_commands_input(tmp_path: Path) -> 
         process.stdin.close()
         assert process.stdout.read() == b"end\n"
         assert process.wait(timeout=60) == 0
+
+
+def test_what_the_host_s_parent_ignored_is_not_ignored_in_the_cage(tmp_path: Path) -> None:
+    shown = "sed -n s/^SigIgn:.//p /proc/self/status"
+    shell = f"trap '' HUP QUIT USR1 ALRM; {shown}; exec {sys.executable} -m fumehood run -- {shown}"
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    outside, inside = (int(line, 16) for line in done.stdout.split())
+    ignored = [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGALRM]
+    assert [bool(outside >> number - 1 & 1) for number in ignored] == [True] * 4, "the control"
+    assert inside == 0
