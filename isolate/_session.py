@@ -195,7 +195,7 @@ class Session:
             self._capture.start()  # whoever dies may still have much to say
             self._seen.exit = await child.ended()
             await self._capture.to_the_end()
-        if child.group is not None:  # where a result came too: part of the tree may have been killed before it
+        if child.group is not None:  # with a result too: a part of the tree may have been killed before it
             self._seen.counters = child.group.counters()
         return self._ended(wall)
 
