@@ -93,7 +93,7 @@ def test_52_a_daemon_of_a_plain_process_lives_on(tmp_path: Path) -> None:
 
 def test_56_two_calls_in_one_process_see_each_other(tmp_path: Path) -> None:
     def both() -> Any:
-        world = {"ctx": SimpleNamespace(tmp=str(tmp_path))}
+        world = {"ctx": SimpleNamespace(tmp=str(tmp_path)), "abstract": f"fumehood-control-{os.getpid()}"}
         leftovers(world)
         found = leftovers({**world, "second": True})
         subprocess.run(["ipcrm", "-M", str(0xF00D), "-Q", str(0xF00D)], check=False)

@@ -115,7 +115,7 @@ def folder_of_a_neighbour(world: World) -> Any:
         with open(f"{scratch(world)}/secret", "w", encoding="ascii") as file:
             file.write("mine")
         listening = socket.socket(socket.AF_UNIX)
-        listening.bind("\0fumehood-neighbour")
+        listening.bind(f"\0fumehood-neighbour{scratch(world)}")
         listening.listen()
         world["ctx"].emit("HERE", scratch(world))
         world["ctx"].put(b"wait", "text/plain")
@@ -128,7 +128,7 @@ def folder_of_a_neighbour(world: World) -> Any:
 
     def connect() -> None:
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.connect("\0fumehood-neighbour")
+            sock.connect(f"\0fumehood-neighbour{there}")
 
     return {
         "list": answer(lambda: os.listdir(there)),

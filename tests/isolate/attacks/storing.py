@@ -303,7 +303,7 @@ def leftovers(world: World) -> Any:
     """Call 1 leaves what it can, call 2 looks for it."""
     import socket
 
-    place = scratch(world)
+    place, name = scratch(world), f"\0{world['abstract']}-left"  # such names are the whole network's
     if not world.get("second"):
         for path in (f"{place}/left", "/dev/shm/fumehood-left"):
             try:
@@ -314,7 +314,7 @@ def leftovers(world: World) -> Any:
         answer(lambda: syscall("shmget", 0xF00D, 4096, 0o1600))
         answer(lambda: syscall("msgget", 0xF00D, 0o1600))
         sock = socket.socket(socket.AF_UNIX)
-        sock.bind("\0fumehood-left")
+        sock.bind(name)
         sock.listen()
         if os.fork() == 0:
             signal.pause()
@@ -323,7 +323,7 @@ def leftovers(world: World) -> Any:
 
     def connect() -> None:
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.connect("\0fumehood-left")
+            sock.connect(name)
 
     return {
         # A checkout below /tmp is shown there, because this file is the tool's.
