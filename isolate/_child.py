@@ -60,6 +60,7 @@ class Child:
         self.used = False
         self._pidfds: list[int] = []
         self._exit: asyncio.Future[Exit] | None = None
+        self._tree_over: asyncio.Task[None] | None = None
         self._figures: Figures | None = None
         self._line: Line | None = None
 
@@ -312,7 +313,9 @@ class Child:
             # who asks.
             result = self._exit.result() if self._exit.done() else await asyncio.shield(self._exit)
         if len(self._pidfds) > 1 and not _over(self._pidfds[-1]):
-            await readable(self._pidfds[-1])
+            if self._tree_over is None:  # one reader a descriptor, however many wait
+                self._tree_over = asyncio.create_task(readable(self._pidfds[-1]))
+            await asyncio.shield(self._tree_over)
         return result
 
     def bury(self) -> None:
@@ -335,6 +338,10 @@ class Child:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GONE_S):
                     await self.ended()
+        if self._tree_over is not None:
+            self._tree_over.cancel()
+            await asyncio.gather(self._tree_over, return_exceptions=True)
+            self._tree_over = None
         if self._figures is not None:
             self._figures.close()
         for fd in (*self._pidfds, self.stdin, self.stdout, self.stderr):

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 from fumehood.isolate import _watch
-from fumehood.isolate._child import Child
+from fumehood.isolate._child import GONE_S, Child
 from fumehood.isolate._spec import ToolSpec
 from fumehood.isolate.child import _uapi_proc
 from fumehood.isolate.child.frames import MAX_ATTACHED
@@ -77,7 +77,11 @@ class Collection:
         Returns (name, why) of what was not taken, in order.
         """
         self._child.kill()
-        ended = await self._child.ended()
+        try:
+            async with asyncio.timeout(GONE_S):
+                ended = await self._child.ended()
+        except TimeoutError:
+            ended, self._why = None, self._why or "a process of the call was not seen gone"
         if not self._child.namespaced and (ended is None or _watch.session_of(self._child.pid)):
             self._why = self._why or "it cannot be seen that nothing of the call runs any more"
         if self._why:

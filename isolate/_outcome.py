@@ -23,7 +23,7 @@ class Seen:
     """What the host saw of one call.
 
     `stopped`: the limit for which the host itself killed the tree, if it did. `full_grant`: what to do about
-    a granted folder that has no room left.
+    a granted folder that has no room left. `lingers`: it is killed and was not seen gone in time.
     """
 
     stopped: str | None = None
@@ -34,6 +34,7 @@ class Seen:
     tasks: int = 0
     tmp_full: bool = False
     full_grant: str | None = None
+    lingers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,13 @@ def judge(seen: Seen, *, kind: str, cpu_s: float, processes: int) -> Verdict:
         text = f"the program ended with code {seen.exit.code}"
         error = {"type": "ExitCode", "message": text, "code": seen.exit.code, **hint}
         return Verdict("tool_error", None, text, error=error)
-    return _crashed(seen.exit)
+    return _crashed(seen.exit, seen.lingers)
 
 
-def _crashed(exit_: Exit | None) -> Verdict:
+def _crashed(exit_: Exit | None, lingers: bool) -> Verdict:
+    if lingers:
+        told = "the tool's process was killed and was not seen gone in time; it hangs in the kernel"
+        return Verdict("sandbox_error", "crashed", told)
     if exit_ is None:
         return Verdict("sandbox_error", "crashed", "the tool's zygote ended during the call")
     told = f"the tool's process {how_ended(exit_)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import socket
 import time
@@ -19,13 +20,15 @@ from typing import Any, Protocol
 
 from fumehood.isolate import _watch
 from fumehood.isolate._capture import Capture
-from fumehood.isolate._child import Child
+from fumehood.isolate._child import GONE_S, Child
 from fumehood.isolate._collect import Collection
 from fumehood.isolate._line import Message, OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import Seen, Verdict, judge
 from fumehood.isolate._room import Room
 from fumehood.isolate._spec import CallFrame, ToolSpec
 from fumehood.isolate.child.frames import MAX_KIND
+
+logger = logging.getLogger(__name__)
 
 _EVER = 1e8  # seconds; the event loop takes no longer wait
 _REQUESTS_AT_ONCE = 64
@@ -152,9 +155,12 @@ class Session:
     async def run(self) -> Ended:
         """Run the call to its end, and collect what it left. Cancelling it kills the child."""
         with contextlib.closing(self._room):
-            if not self._spec.collect:
-                return await self._run()
-            return await self._run_and_collect()
+            try:
+                if not self._spec.collect:
+                    return await self._run()
+                return await self._run_and_collect()
+            finally:
+                self._capture.stop()  # before the child's descriptors are closed, whose numbers come again
 
     async def _run_and_collect(self) -> Ended:
         with contextlib.closing(Collection(self._child, self._spec)) as files:
@@ -193,11 +199,24 @@ class Session:
             self._figures = (figures[0] - (before[0] if before else 0.0), figures[1])
         else:
             self._capture.start()  # whoever dies may still have much to say
-            self._seen.exit = await child.ended()
-            await self._capture.to_the_end()
+            await self._see_the_end()
         if child.group is not None:  # with a result too: a part of the tree may have been killed before it
             self._seen.counters = child.group.counters()
         return self._ended(wall)
+
+    async def _see_the_end(self) -> None:
+        """Wait for the last process and the last byte of a tree that is killed or at its end.
+
+        That takes milliseconds. Whatever holds it up (a process that sleeps in the kernel), the caller gets
+        his answer.
+        """
+        try:
+            async with asyncio.timeout(GONE_S):
+                self._seen.exit = await self._child.ended()
+                await self._capture.to_the_end()
+        except TimeoutError:
+            logger.warning("%r was not seen gone %g s after it was killed", self._child, GONE_S)
+            self._seen.lingers = self._seen.exit is None
 
     async def _served(self) -> None:
         """Serve the child until it has answered, is at its end, or a limit stops it."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from pathlib import Path
+
 import pytest
 
+from fumehood.isolate import CallFrame, Isolator, Limits, ToolSpec
 from fumehood.isolate._endings import Endings
+from tests.isolate.drivers import short
+from tests.isolate.runner import Services
 
 pytestmark = pytest.mark.anyio
 
@@ -51,3 +58,47 @@ async def test_one_that_cannot_be_taken_apart_keeps_none_of_the_others() -> None
     await endings.settle()
     assert other.closed == 1
     assert list(endings.living) == [stuck]  # type: ignore[comparison-overlap]
+
+
+TALKING = """
+import time
+def run(input, ctx):
+    for _ in range(10):
+        print("a line", flush=True)
+        time.sleep(0.01)
+    if input == "hang":
+        time.sleep(60)
+    return "done"
+"""
+
+
+def _readers() -> dict[int, bool]:
+    """What the loop reads from: descriptor, whether the kernel still has it."""
+    loop = asyncio.get_running_loop()
+    return {fd: os.path.exists(f"/proc/self/fd/{fd}") for fd in loop._selector.get_map()}  # type: ignore[attr-defined]
+
+
+@pytest.mark.promise("isolate:nothing-outlives-a-call")
+@pytest.mark.parametrize("way", ["return", "hang", "cancel"])
+async def test_nothing_is_read_from_a_descriptor_of_a_child_that_is_gone(tmp_path: Path, way: str) -> None:
+    """Its number is another child's next, and a reader that stands there would hide that from the loop."""
+    tool = tmp_path / "talking.py"
+    tool.write_text(TALKING, encoding="utf-8")
+    spec = ToolSpec("talking", "module", path=tool, limits=Limits(timeout_s=0.3))
+    frame = CallFrame("c", "hang" if way == "cancel" else way, {"PATH": "/usr/bin"})
+    async with Isolator("namespaces", spares=0) as isolator:
+        await isolator.call(spec, CallFrame("first", "return", {"PATH": "/usr/bin"}), Services())
+        await isolator._endings.settle()
+        before = _readers()
+        call = asyncio.create_task(isolator.call(spec, frame, Services()))
+        if way == "cancel":
+            await asyncio.sleep(0.05)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+        else:
+            expected = {"return": "ok", "hang": "limit timeout"}[way]
+            assert short(await call) == expected
+        assert _readers() == before  # not only when everything of it is closed, a little later
+        await isolator._endings.settle()
+        assert _readers() == before
+        assert all(before.values())
