@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from fumehood.isolate import CallFrame, Isolator, Limits, ToolSpec
+from fumehood.isolate import CallFrame, Isolator, Limits, ToolSpec, _child, _session
 from fumehood.isolate._endings import Endings
-from tests.isolate.drivers import short
+from tests.isolate.drivers import running, settled, short
 from tests.isolate.runner import Services
 
 pytestmark = pytest.mark.anyio
@@ -102,3 +105,47 @@ async def test_nothing_is_read_from_a_descriptor_of_a_child_that_is_gone(tmp_pat
         await isolator._endings.settle()
         assert _readers() == before
         assert all(before.values())
+
+
+@contextlib.asynccontextmanager
+async def _freezer(folder: Path) -> AsyncIterator[Path]:
+    """A group whose processes, once frozen, do not even take SIGKILL (freezer of version 1)."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "cgroup", "-o", "freezer", "freezer", folder], check=True)
+    group = folder / f"fumehood-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        yield group
+    finally:
+        (group / "freezer.state").write_text("THAWED", encoding="ascii")
+        await settled(lambda: (group / "cgroup.procs").read_text(encoding="ascii"), "")
+        group.rmdir()
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a freezer")
+@pytest.mark.promise("isolate:verdict-from-the-host")
+async def test_a_tree_that_hangs_in_the_kernel_holds_up_neither_its_call_nor_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (_session, _child):
+        monkeypatch.setattr(module, "GONE_S", 0.5)
+    marker = f"31536000.{os.getpid()}7"
+    limits = Limits(timeout_s=2.0)
+    spec = ToolSpec("stuck", "command", argv=("sleep", marker), limits=limits)
+    async with _freezer(tmp_path / "freezer") as group:
+        async with Isolator("namespaces", spares=0) as isolator:
+            call = asyncio.create_task(
+                isolator.call(spec, CallFrame("c", None, {"PATH": "/usr/bin"}), Services())
+            )
+            assert await settled(lambda: len(running(marker)), 1) == 1
+            (group / "cgroup.procs").write_text(str(running(marker)[0]), encoding="ascii")
+            (group / "freezer.state").write_text("FROZEN", encoding="ascii")
+            ended = await call
+            assert short(ended) == "limit timeout"
+            assert len(running(marker)) == 1
+            other = ToolSpec("stuck", "command", argv=("true",), limits=limits)
+            ended = await isolator.call(other, CallFrame("n", None, {"PATH": "/usr/bin"}), Services())
+            assert short(ended) == "ok"
+            (group / "freezer.state").write_text("THAWED", encoding="ascii")
+            assert await settled(lambda: running(marker), []) == []
