@@ -134,6 +134,8 @@ _V4 = _ranges(
         ("169.254.0.0/16", _METADATA, "link-local and cloud metadata"),
         ("168.63.129.16/32", _METADATA, "Azure wire server"),
         ("100.100.100.200/32", _METADATA, "Alibaba metadata"),
+        ("100.96.0.96/32", _METADATA, "Volcano Engine and BytePlus metadata"),
+        ("100.80.80.80/32", _METADATA, "UCloud metadata"),
         ("192.0.0.192/32", _METADATA, "Oracle metadata"),
         ("127.0.0.0/8", _PRIVATE, "loopback"),
         ("10.0.0.0/8", _PRIVATE, "private use"),

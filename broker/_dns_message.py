@@ -66,6 +66,8 @@ def read_question(message: bytes) -> Question:
         if length > 63 or at + 1 + length > len(message) or at - 12 > 255:
             raise BadMessage("a label is too long or compressed", broken)
         labels.append(message[at + 1 : at + 1 + length])
+        if b"." in labels[-1]:
+            raise BadMessage("a label holds a dot, so that its name reads as another", broken)
         at += 1 + length
     if at + 5 > len(message):
         raise BadMessage("the question is cut off", broken)
@@ -95,6 +97,11 @@ def pointer_record(name: str) -> bytes:
     """A PTR record that belongs to the question's name."""
     data = b"".join(bytes([len(label)]) + label.encode("ascii") for label in name.split(".")) + b"\0"
     return b"\xc0\x0c" + struct.pack("!HHIH", PTR, 1, TTL, len(data)) + data
+
+
+def is_reverse(name: str) -> bool:
+    """Whether a name is of the trees that map addresses to names; `home.arpa` is none of them (RFC 8375)."""
+    return name.endswith((".in-addr.arpa", ".ip6.arpa"))
 
 
 def reversed_address(name: str) -> str | None:

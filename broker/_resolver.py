@@ -117,6 +117,8 @@ class Resolver:
             hops = max((answer.chain for answer in found), key=len)
             chain += hops
             ttl = min([ttl, *(answer.ttl for answer in found if not answer.error)])
+            if len(chain) > MAX_CHAIN or len(set(chain)) < len(chain) or host.text in chain:
+                return Answers(chain=tuple(chain), error="the chain of CNAMEs loops or is too long")
             if len(addresses) > MAX_ANSWERS:
                 return Answers(chain=tuple(chain), error=f"the name has more than {MAX_ANSWERS} addresses")
             if addresses:
@@ -124,8 +126,6 @@ class Resolver:
             if not hops:
                 error = next((answer.error for answer in found if answer.error), "the name has no address")
                 return Answers(chain=tuple(chain), error=error)
-            if len(chain) > MAX_CHAIN or len(set(chain)) < len(chain) or host.text in chain:
-                return Answers(chain=tuple(chain), error="the chain of CNAMEs loops or is too long")
             try:
                 name = canonical_host(hops[-1])
             except BadHost as error:

@@ -37,6 +37,7 @@ from fumehood.broker._dns_message import (
     Question,
     address_record,
     answer,
+    is_reverse,
     pointer_record,
     read_question,
     reversed_address,
@@ -246,7 +247,7 @@ class TransparentDoor:
                 udp.sendto(answer(question, REFUSED), peer)
 
     async def _refuse_early_name(self, question: Question) -> None:
-        if question.name.endswith(".arpa"):
+        if is_reverse(question.name):
             return  # a reverse look-up carries nothing out
         try:
             host = canonical_host(question.name)
@@ -341,13 +342,15 @@ class TransparentDoor:
             question = read_question(message)
         except BadMessage as bad:
             return bad.answer
-        literal = reversed_address(question.name)
-        if literal is not None or question.name.endswith(".arpa"):
-            return self._answer_reverse(question, literal)
+        if is_reverse(question.name):
+            return self._answer_reverse(question, reversed_address(question.name))
         try:
             host = canonical_host(question.name)
         except BadHost as bad_host:
             await self._refuse_name(question.name, None, str(bad_host))
+            return answer(question, NXDOMAIN)
+        if host.is_literal:  # no resolver asks for one, and a stand-in would make an address a name
+            await self._refuse_name(question.name, None, "an address, which is no name to look up")
             return answer(question, NXDOMAIN)
         if host.text == "localhost" or host.text.endswith(".localhost"):
             return self._answer_localhost(question)

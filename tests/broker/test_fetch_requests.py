@@ -307,6 +307,8 @@ LIES: list[tuple[str, Said, str | None]] = [
     ("answers another question", Misbehave.WRONG_ID, "no-answer"),
     ("answers about another name", Misbehave.WRONG_NAME, "no-answer"),
     ("gives a long chain", ["CNAME c1.test"], "no-answer"),
+    ("gives a chain of nine hops with its address", ["CNAME d8.test"], "no-answer"),
+    ("gives a chain of eight hops with its address", ["CNAME d7.test"], None),
     ("gives private beside public", [PUBLIC, "fd00::1"], "mixed-answers"),
     ("gives a chain to a private address", ["CNAME inside.test"], "not-public"),
     ("gives a hundred addresses", [f"93.184.217.{n}" for n in range(100)], "no-answer"),
@@ -324,6 +326,7 @@ async def test_a_name_server_that_lies_or_breaks_leads_to_no_unjudged_address(
 ) -> None:
     world.serve(443, tls=True)
     chain: dict[str, Said] = {f"c{n}.test": [f"CNAME c{n + 1}.test"] for n in range(1, 30)}
+    chain |= {f"d{n}.test": [f"CNAME d{n - 1}.test"] for n in range(1, 9)} | {"d0.test": [PUBLIC]}
     world.name({"api.example.com": said, "inside.test": ["10.1.2.3"], **chain})
     with anyio.fail_after(20):
         patience = Limits(resolve=5.0 if reason is None else 1.0)

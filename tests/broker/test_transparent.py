@@ -113,6 +113,35 @@ print(json.dumps([v4, v6, others, *names, ask("34.216.184.93.in-addr.arpa", 12)[
     assert dns.queries == [] and call.rows == []
 
 
+async def test_a_question_that_reads_two_ways_has_no_address_and_a_name_of_home_arpa_is_a_name(
+    world: World,
+) -> None:
+    dns = world.name({"*": [PUBLIC]})
+    code = (
+        LOOK_UP
+        + """
+def raw(*labels):
+    wire = b"".join(bytes([len(label)]) + label for label in labels) + b"\\0\\0\\1\\0\\1"
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5)
+    s.sendto(b"\\x12\\x34\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0" + wire, ("127.0.0.1", 53)); a = s.recv(4096)
+    return a[3] & 15, struct.unpack("!H", a[6:8])[0]
+names = ["93.184.216.34", "[2606:2800:220:1::1946]", "nas.home.arpa", "other.home.arpa", "a.in-addr.arpa"]
+found = [ask(name, 1)[:2] for name in names]
+print(json.dumps([*found, raw(b"api.example", b"com"), raw(b"api", b"example", b"com")]))
+"""
+    )
+    rules = ("http://93.184.216.34", "https://[2606:2800:220:1::1946]", "https://nas.home.arpa +private")
+    async with caged(world, *rules, "https://api.example.com") as (call, namespace):
+        done = await namespace.python(code)
+    assert json.loads(done.out) == [[3, 0], [3, 0], [0, 1], [3, 0], [3, 0], [1, 0], [0, 1]], done
+    assert [(row["host"], row["reason"]) for row in call.rows] == [
+        (None, "malformed"),
+        (None, "malformed"),
+        ("other.home.arpa", "not-listed"),
+    ]
+    assert dns.queries == []
+
+
 async def test_thousands_of_names_keep_their_addresses_apart(world: World) -> None:
     world.serve(443, tls=True)
     world.name({"*": [PUBLIC]})
