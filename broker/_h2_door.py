@@ -1,9 +1,10 @@
 """HTTP/2 of a child behind `+inspect`: each stream is a message like any other.
 
 Guarantees: every request has its own decision and row; :authority is the decided host, another one is 421
-with a row (nothing coalesces); CONNECT in both forms is refused; what breaks the protocol or floods ends the
-connection with GOAWAY and one row. At most MAX_STREAMS messages are in work, reset ones included until their
-work has ended. A refused gRPC call is told in gRPC's own terms.
+with a row (nothing coalesces); CONNECT in both forms is refused; what breaks the protocol on one stream ends
+that stream, what breaks the connection or floods ends it with GOAWAY, either with one row. At most
+MAX_STREAMS messages are in work, reset ones included until their work has ended; more are refused in a way
+that lets the client ask again. A refused gRPC call is told in gRPC's own terms.
 Not here: frames (_h2_gate.py), streams (_h2_link.py), the way of a message (_forward.py).
 """
 
@@ -65,11 +66,17 @@ class _Door:
     def _on_request(self, stream: LinkStream, fields: Fields, ended: bool) -> None:
         if len(self._tasks) >= MAX_STREAMS:  # more are reset than work has ended
             stream.close(REFUSED_STREAM)
+            self._link.spend_reset()
             return
         task = asyncio.ensure_future(self._serve(stream, fields, ended))
-        stream.on_error = task.cancel
+        stream.on_error = lambda: self._on_error(stream, task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _on_error(self, stream: LinkStream, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        if stream.error is not None and stream.error.broke:
+            self._call.later(self._refuse(None, BadTarget("malformed", stream.error.what)))
 
     async def _serve(self, stream: LinkStream, fields: Fields, ended: bool) -> None:
         code = INTERNAL_ERROR

@@ -4,8 +4,9 @@ Guarantees: at most one frame is held; no frame above the size that was announce
 bytes and in CONTINUATION frames, and nothing stands inside one; frames that cost the sender nothing and us
 work (PING, SETTINGS, WINDOW_UPDATE, empty DATA, unknown ones) and resets have budgets that fill with time and
 with honest work, so that an old idle connection lives and a flood ends (CVE-2019-9512 to 9518,
-CVE-2023-44487, CVE-2024-27316, CVE-2025-8671). PRIORITY and unknown frames go no further; GOAWAY is handed
-out, since the `h2` package would end the streams that it lets finish.
+CVE-2023-44487, CVE-2024-27316, CVE-2025-8671). Priorities and unknown frames go no further; GOAWAY is handed
+out, since the `h2` package would end the streams that it lets finish, and so is a frame that is wrong for
+its own stream only, since the package would end the connection.
 Not here: the meaning of what passes (the `h2` package, _h2_link.py). Before editing: pure but for the clock.
 """
 
@@ -47,6 +48,14 @@ class GoAway:
     code: int
 
 
+@dataclass(frozen=True, slots=True)
+class BadStream:
+    """The peer broke the protocol in a way that concerns one stream. code: for RST_STREAM."""
+
+    number: int
+    code: int
+
+
 class Allowance:
     """What may be spent: `size` at once, `rate` a second, and whatever `earn` adds up to `size`."""
 
@@ -74,6 +83,7 @@ class FrameGate:
     def __init__(self, *, server: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._buffer = bytearray()
         self._preface = PREFACE if server else b""
+        self._opened: int | None = 0 if server else None  # the highest stream of the peer's
         self._began = False  # the first frame, SETTINGS, has come
         self._block: int | None = None  # the stream whose header block is open
         self._block_bytes = 0
@@ -106,12 +116,12 @@ class FrameGate:
         if not self._resets.spend():
             raise BadFrames("too many streams were opened and reset", ENHANCE_YOUR_CALM)
 
-    def feed(self, data: bytes) -> list[bytes | GoAway]:
+    def feed(self, data: bytes) -> list[bytes | GoAway | BadStream]:
         """What of `data` goes on, whole frames in order.
 
         Raises: BadFrames; what came before the bad frame is lost with the connection.
         """
-        out: list[bytes | GoAway] = []
+        out: list[bytes | GoAway | BadStream] = []
         self._buffer += data
         passed = self._take_preface()
         at = 0
@@ -127,12 +137,18 @@ class FrameGate:
             self._count(kind, flags, stream, length)
             if kind in (HEADERS, CONTINUATION):
                 self._look_into_block(kind, flags, self._buffer[at + 9 : end])
+            apart: GoAway | BadStream | None = None
             if kind == GOAWAY:
-                out += [bytes(passed)] if passed else []
-                passed = bytearray()
-                out.append(_goaway(bytes(self._buffer[at + 9 : end])))
+                apart = _goaway(bytes(self._buffer[at + 9 : end]))
+            elif kind == WINDOW_UPDATE and stream and self._buffer[at + 9 : end] == bytes(4):
+                apart = BadStream(stream, PROTOCOL_ERROR)  # RFC 9113 section 6.9
+            elif kind == HEADERS and flags & PRIORITIZED:
+                passed += _without_priority(self._buffer[at:end])
             elif kind in (DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION):
                 passed += self._buffer[at:end]
+            if apart is not None:
+                out += [bytes(passed), apart] if passed else [apart]
+                passed = bytearray()
             at = end
         del self._buffer[:at]
         return [*out, bytes(passed)] if passed else out
@@ -153,6 +169,8 @@ class FrameGate:
             raise BadFrames("the first frame is not SETTINGS")
         if self._block is not None and (kind != CONTINUATION or stream != self._block):
             raise BadFrames("something stands inside a header block")
+        if kind in (RST_STREAM, WINDOW_UPDATE) and self._opened is not None and stream > self._opened:
+            raise BadFrames("a frame on a stream that was never opened")
         if kind == CONTINUATION and self._block is None:
             raise BadFrames("a CONTINUATION continues nothing")
         if kind == PUSH_PROMISE:
@@ -170,6 +188,7 @@ class FrameGate:
             if self._block_frames > MAX_CONTINUATIONS:
                 raise BadFrames(f"a header block in over {MAX_CONTINUATIONS} frames", ENHANCE_YOUR_CALM)
             self._block = stream
+            self._opened = None if self._opened is None else max(self._opened, stream)
             self._resizes = 0 if kind == HEADERS else self._resizes
             if flags & END_HEADERS:
                 self._block, self._block_bytes, self._block_frames = None, 0, 0
@@ -199,6 +218,15 @@ class FrameGate:
                 while at < len(payload) and payload[at] & 0x80:
                     at += 1
                 at += 1
+
+
+def _without_priority(frame: bytearray) -> bytearray:
+    """A HEADERS frame without the priority that RFC 9113 section 5.3.2 has nobody heed."""
+    at = 9 + (1 if frame[4] & PADDED else 0)
+    if len(frame) < at + 5:
+        raise BadFrames("a HEADERS frame shorter than its own fields", FRAME_SIZE_ERROR)
+    length = struct.pack("!I", len(frame) - 9 - 5)[1:]
+    return bytearray(length) + frame[3:4] + bytes((frame[4] & ~PRIORITIZED,)) + frame[5:at] + frame[at + 5 :]
 
 
 def _goaway(payload: bytes) -> GoAway:

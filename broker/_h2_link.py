@@ -19,10 +19,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import h2.events
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 from h2.exceptions import ProtocolError
-from h2.settings import SettingCodes, Settings
+from h2.settings import SettingCodes
 from hpack import HeaderTuple, NeverIndexedHeaderTuple
 
 from fumehood.broker._h2_gate import (
@@ -31,10 +29,12 @@ from fumehood.broker._h2_gate import (
     NO_ERROR,
     REFUSED_STREAM,
     BadFrames,
+    BadStream,
     FrameGate,
     GoAway,
 )
 from fumehood.broker._h2_head import Fields
+from fumehood.broker._h2_machine import Machine
 from fumehood.broker._h2_stream import Bell, LinkBroken, LinkStream, in_time
 
 MAX_STREAMS = 100  # at once on a child's connection; what every server of note takes
@@ -64,26 +64,15 @@ class Link:
         self._io, self._on_request = io, on_request
         self.is_client = not (server := on_request is not None)
         self._gate = FrameGate(server=server)
-        self._h2 = H2Connection(
-            H2Configuration(  # heads are read and written by _h2_head.py, strictly and once
-                client_side=not server,
-                validate_inbound_headers=False,
-                normalize_inbound_headers=False,
-                validate_outbound_headers=False,
-                normalize_outbound_headers=False,
-            )
-        )
         window, total = (CHILD_WINDOW, CHILD_TOTAL) if server else (HOST_WINDOW, HOST_TOTAL)
         values = {
             SettingCodes.INITIAL_WINDOW_SIZE: window,
             SettingCodes.MAX_FRAME_SIZE: MAX_FRAME,
-            SettingCodes.MAX_HEADER_LIST_SIZE: H2Connection.DEFAULT_MAX_HEADER_LIST_SIZE,
+            SettingCodes.MAX_HEADER_LIST_SIZE: Machine.DEFAULT_MAX_HEADER_LIST_SIZE,
             SettingCodes.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
             SettingCodes.ENABLE_PUSH: 0,
         }
-        self._h2.local_settings = Settings(client=not server, initial_values=values)
-        self._h2.initiate_connection()
-        self._h2.increment_flow_control_window(total - 65535)  # RFC 9113 section 6.9.2: it begins at 65535
+        self._h2 = Machine(server=server, settings=values, window=total)
         self.streams: dict[int, LinkStream] = {}
         self.leaving = False  # no more streams: GOAWAY in either direction, or the end
         self._dead: LinkBroken | None = None
@@ -139,6 +128,8 @@ class Link:
                 for item in self._gate.feed(data):
                     if isinstance(item, GoAway):
                         self._went_away(item)
+                    elif isinstance(item, BadStream):
+                        self._reset(item)
                     else:
                         for event in self._h2.receive_data(item):
                             self._handle(event)
@@ -181,12 +172,12 @@ class Link:
                     stream_.ended = True
                     stream_.changed.ring()
             case h2.events.StreamReset():
+                code = int(event.error_code)
                 if not event.remote_reset:
-                    self._gate.spend_reset()
-                if (stream_ := self.streams.get(event.stream_id)) is not None:
-                    refused = event.error_code == REFUSED_STREAM
-                    what = f"the peer reset the stream (code {int(event.error_code)})"
-                    stream_.fail(LinkBroken(what, unprocessed=refused, code=int(event.error_code)))
+                    self._broke(event.stream_id, code)
+                elif (stream_ := self.streams.get(event.stream_id)) is not None:
+                    what = f"the peer reset the stream (code {code})"
+                    stream_.fail(LinkBroken(what, unprocessed=code == REFUSED_STREAM, code=code))
             case h2.events.WindowUpdated():
                 if event.stream_id == 0:
                     self._ring_all()
@@ -196,6 +187,24 @@ class Link:
                 if self._h2.encoder.header_table_size > _MAX_TABLE:
                     self._h2.encoder.header_table_size = _MAX_TABLE
                 self._ring_all()
+
+    def _broke(self, number: int, code: int) -> None:
+        """The peer broke the protocol on one stream, which was reset for it."""
+        self.spend_reset()
+        if (stream := self.streams.get(number)) is not None:
+            what = f"the stream breaks HTTP/2 (code {code})"
+            stream.fail(LinkBroken(what, code=code, broke=True))
+
+    def _reset(self, item: BadStream) -> None:
+        if item.number not in self._h2.streams:
+            return  # long over, or it never was; nothing would come of the frame either
+        with contextlib.suppress(ProtocolError):
+            self._h2.reset_stream(item.number, item.code)
+        self._broke(item.number, item.code)
+
+    def spend_reset(self) -> None:
+        """Count a stream that came to nothing. Raises: BadFrames when there are too many."""
+        self._gate.spend_reset()
 
     def _ring_all(self) -> None:
         for stream in self.streams.values():

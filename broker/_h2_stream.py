@@ -24,14 +24,18 @@ STALL = 300.0  # seconds a peer may keep its window shut while there is somethin
 class LinkBroken(ConnectionError):
     """The stream or its connection ended early.
 
-    what: words of ours only. unprocessed: the peer says that it did not look at the request.
+    what: words of ours only. unprocessed: the peer says that it did not look at the request. broke: the peer
+    broke the protocol on this stream.
     """
 
-    def __init__(self, what: str, *, unprocessed: bool = False, code: int = CANCEL) -> None:
+    def __init__(
+        self, what: str, *, unprocessed: bool = False, code: int = CANCEL, broke: bool = False
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.unprocessed = unprocessed
         self.code = code
+        self.broke = broke
 
 
 class LinkStalled(LinkBroken):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 
@@ -158,9 +159,18 @@ async def test_a_header_block_has_a_cap_in_bytes_in_frames_and_in_what_it_unfold
         assert len(server.seen) == asked + 2 + 3
 
 
-async def test_more_streams_than_were_announced_end_the_connection(world: World) -> None:
+async def test_streams_beyond_those_announced_are_refused_so_that_the_client_may_ask_again(
+    world: World,
+) -> None:
+    """RFC 9113 section 5.1.2; a client may send hundreds before it has read what is announced."""
     host(world)
     async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            await child.send(*(child.head(stream) for stream in range(1, 301, 2)))
+            told = [await child.answer(stream) for stream in range(1, 301, 2)]
+            assert [answer.get(":status") for answer in told[:100]] == ["200"] * 100
+            assert all(answer.get(":status") == "200" or answer["reset"] == "7" for answer in told)
+            assert await fine(child, 301)
         async with h2_child(call) as child:
             for stream in range(1, 200, 2):
                 await child.send(child.head(stream, POST, end=False))
@@ -168,7 +178,10 @@ async def test_more_streams_than_were_announced_end_the_connection(world: World)
             assert (await child.answer(199))[":status"] == "200"  # control: a hundred are fine
             for stream in (201, 203):
                 await child.send(child.head(stream, POST, end=False))
-            assert await child.goaway() == PROTOCOL
+            assert (await child.answer(203))["reset"] == "7"
+            for stream in range(205, 1001, 2):
+                await child.send(child.head(stream, POST, end=False))
+            assert await child.goaway() == CALM
 
 
 async def test_streams_whose_work_goes_on_after_their_reset_still_count(
@@ -365,6 +378,72 @@ async def test_a_frame_that_never_ends_and_a_child_that_never_reads_hold_nothing
     assert server.seen == []
 
 
+X_A = [("x-a", "b")]
+CANCELLED = cancel(3)
+OF_ONE_STREAM: dict[str, tuple[Callable[[RawChild], bytes], dict[str, str]]] = {
+    "data after its end": (lambda c: c.head(3, POST) + frame(DATA, 0, 3, b"x"), {"reset": "5"}),
+    "a head after its end": (lambda c: c.head(3, POST) + c.head(3, X_A), {"reset": "5"}),
+    "data after its reset": (lambda c: c.head(3, POST, end=False) + CANCELLED + frame(DATA, 0, 3, b"x"), {}),
+    "a window of nothing": (
+        lambda c: c.head(3, POST, end=False) + frame(WINDOW_UPDATE, 0, 3, bytes(4)),
+        {"reset": "1"},
+    ),
+    "trailers that do not end it": (
+        lambda c: c.head(3, POST, end=False) + c.head(3, X_A, end=False),
+        {"reset": "1"},
+    ),
+    "two lengths": (
+        lambda c: c.head(3, [*POST, ("content-length", "1"), ("content-length", "2")], end=False),
+        {":status": "400"},
+    ),
+    "a length that is none": (
+        lambda c: c.head(3, [*POST, ("content-length", "x")], end=False),
+        {":status": "400"},
+    ),
+    "a body over its length": (
+        lambda c: c.head(3, [*POST, ("content-length", "1")], end=False) + frame(DATA, 1, 3, b"xy"),
+        {":status": "400"},
+    ),
+    "a body under its length": (
+        lambda c: c.head(3, [*POST, ("content-length", "5")], end=False) + frame(DATA, 1, 3, b"xy"),
+        {":status": "400"},
+    ),
+}
+
+
+@pytest.mark.promise("broker:http2-streams-apart")
+@pytest.mark.parametrize("what", OF_ONE_STREAM)
+async def test_what_is_wrong_with_one_stream_ends_that_one_and_no_other(world: World, what: str) -> None:
+    """RFC 9113 sections 5.1, 5.4.2, 6.9, 8.1.1."""
+    host(world)
+    wrong, told = OF_ONE_STREAM[what]
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            await child.send(child.head(1, POST, end=False), wrong(child))
+            answer = await child.answer(3)
+            assert told.items() <= answer.items(), answer
+            await child.send(frame(DATA, END_STREAM, 1, b"x"))
+            assert (await child.answer(1))[":status"] == "200"
+            assert await fine(child, 5)
+        reasons = [row["reason"] for row in call.rows]
+        assert reasons.count("malformed") == (0 if what == "data after its reset" else 1), reasons
+
+
+async def test_a_priority_in_a_head_is_not_heeded(world: World) -> None:
+    host(world)
+    async with world.call(RULE) as call:
+        async with h2_child(call) as child:
+            on_itself = struct.pack("!IB", 1, 16)
+            await child.send(frame(HEADERS, 0x25, 1, on_itself + child.encoder.encode(GET)))
+            assert (await child.answer(1))[":status"] == "200"
+            padded = b"\x02" + on_itself + child.encoder.encode(GET) + bytes(2)
+            await child.send(frame(HEADERS, 0x2D, 3, padded))
+            assert (await child.answer(3))[":status"] == "200"
+            await child.send(frame(HEADERS, 0x25, 5, b"\0\0"))
+            assert await child.goaway() == SIZE
+        assert [row["reason"] for row in call.rows] == [None, None, "malformed"]
+
+
 BROKEN = {
     "no preface": (b"GET / HTTP/1.1\r\n\r\n", PROTOCOL),
     "no SETTINGS": (OPENING[:24] + frame(PING, 0, 0, bytes(8)), PROTOCOL),
@@ -375,6 +454,8 @@ BROKEN = {
     "an even stream": (OPENING + frame(HEADERS, 5, 2, b"\x82\x84\x87\x41\1a"), PROTOCOL),
     "data on no stream": (OPENING + frame(DATA, 0, 0, b"x"), PROTOCOL),
     "data on an idle stream": (OPENING + frame(DATA, 0, 9, b"x"), PROTOCOL),
+    "a reset of an idle stream": (OPENING + cancel(9), PROTOCOL),
+    "a window of an idle stream": (OPENING + frame(WINDOW_UPDATE, 0, 9, bytes(4)), PROTOCOL),
     "bad HPACK": (OPENING + frame(HEADERS, 5, 1, b"\xff\xff\xff\xff\xff\xff"), PROTOCOL),
     "settings out of range": (OPENING + frame(SETTINGS, 0, 0, struct.pack("!HI", 5, 1)), PROTOCOL),
     "a window out of range": (OPENING + frame(WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff"), 3),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fumehood.broker._exchange import UpstreamFailed
 from fumehood.broker._forward import _outgoing
-from fumehood.broker._h2_gate import MAX_FRAME, PREFACE, BadFrames, FrameGate, GoAway
+from fumehood.broker._h2_gate import MAX_FRAME, PREFACE, BadFrames, BadStream, FrameGate, GoAway
 from fumehood.broker._h2_head import Fields, read_answer, read_request, read_trailers
 from fumehood.broker._h2_link import MAX_STREAMS, Link
 from fumehood.broker._h2_stream import LinkStream
@@ -36,12 +36,13 @@ frames = st.builds(frame, kinds, flags, streams, payloads)
 talks = st.lists(frames, max_size=25).map(b"".join)
 
 
-def through(gate: FrameGate, pieces: list[bytes]) -> tuple[bytes, list[GoAway], str | None]:
-    passed, gone = b"", []
+def through(gate: FrameGate, pieces: list[bytes]) -> tuple[bytes, list[GoAway | BadStream], str | None]:
+    passed = b""
+    gone: list[GoAway | BadStream] = []
     try:
         for piece in pieces:
             for item in gate.feed(piece):
-                if isinstance(item, GoAway):
+                if isinstance(item, (GoAway, BadStream)):
                     gone.append(item)
                 else:
                     passed += item

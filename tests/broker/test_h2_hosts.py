@@ -251,6 +251,44 @@ async def test_a_host_with_few_streams_or_a_shut_window_is_served_by_more_or_cut
             assert (await child.answer(3))[":status"] == "502"
 
 
+@pytest.mark.promise("broker:http2-streams-apart")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda side, n: head(side, n, OK) + data(n, b"x", end=False) + head(side, n, [("x-a", "b")]),
+        lambda side, n: whole(side, n, [(":status", "103")]),
+        lambda side, n: whole(side, n, [*OK, ("content-length", "1"), ("content-length", "2")]),
+        lambda side, n: head(side, n, [*OK, ("content-length", "1")]) + data(n, b"more"),
+    ],
+    ids=["trailers that do not end it", "an interim end", "two lengths", "over its length"],
+)
+async def test_an_answer_that_breaks_the_protocol_leaves_the_other_streams_of_its_host(
+    world: World, wrong: Hostile
+) -> None:
+    held: list[int] = []
+
+    def answer(seen: Seen, side: H2Side, stream: int) -> Reply | None:
+        if seen.target == "/hold":
+            held.append(stream)
+            return None
+        if seen.target == "/fine":
+            return Reply(200)
+        side.sock.sendall(wrong(side, stream) + whole(side, held[0], OK))
+        return None
+
+    server = world.stack.enter_context(H2Server(world, answer))
+    world.ports[443] = server  # type: ignore[assignment]
+    world.name({"*": [PUBLIC]}, ttl=60)
+    async with world.call("https://api.example.com +inspect") as call:
+        async with h2_child(call) as child:
+            await child.send(child.head(1, [*GET[:3], (":path", "/hold")]))
+            told = await ask(child, 3, "/wrong")
+            assert told.get(":status") == "502" or "reset" in told
+            assert (await child.answer(1))[":status"] == "200"
+            assert (await ask(child, 5, "/fine"))[":status"] == "200"
+    assert server.connections == 1
+
+
 async def test_a_stream_that_waits_for_a_place_takes_the_room_that_another_leaves(world: World) -> None:
     held: list[tuple[H2Side, int]] = []
 

@@ -205,6 +205,11 @@ PROMISES: list[tuple[str, ...]] = [
         "CVE-2019-9512 to 9518, CVE-2023-44487, CVE-2024-27316, CVE-2025-8671",
     ),
     (
+        "broker:http2-streams-apart",
+        "What is wrong with one stream of HTTP/2, a child's or a host's, ends that stream and no other.",
+        "RFC 9113 sections 5.1.2, 5.4.2, 6.9 and 8.1.1",
+    ),
+    (
         "broker:http2-nothing-smuggled",
         (
             "No HTTP/2 head, body or trailer leaves as something that HTTP/1.1 or another reader could take "
