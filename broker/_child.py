@@ -38,6 +38,7 @@ class ChildSocket:
 
     def __init__(self, sock: socket.socket, first: bytes = b"") -> None:
         self.sock = sock
+        self.has_left = False  # it closed, or will send nothing more, without a byte to `peek` at
         self._ahead = first
         self._loop = asyncio.get_running_loop()
         self._hub = hub()
@@ -78,10 +79,15 @@ class ChildSocket:
                 try:
                     async with asyncio.timeout(timeout):
                         self._ahead = await self._receive()
-                except (TimeoutError, OSError):
+                except TimeoutError:
+                    return b""
+                except OSError:
+                    self.has_left = True
                     return b""
             except OSError:
+                self.has_left = True
                 return b""
+            self.has_left = not self._ahead
         return self._ahead
 
     async def peek_more(self) -> bytes:

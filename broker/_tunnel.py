@@ -132,6 +132,8 @@ class _Tunnel:
             await send_and_close(self._child.sock, b"")
         elif (open_to_any is not None and not limited) or audit:
             await self._relay(open_to_any)
+        elif not first and self._child.has_left:
+            return  # a look whether somebody listens, or the slower of two connections; nothing was refused
         elif not first:
             raise await self._no("budget-time", "the client sent nothing")
         else:

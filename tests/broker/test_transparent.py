@@ -304,6 +304,33 @@ print("ended")
     assert [row["reason"] for row in call.rows] == ["budget-bytes", "budget-bytes", "budget-time"]
 
 
+async def test_a_client_that_only_looks_whether_somebody_listens_is_refused_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fumehood.broker import _tunnel
+
+    monkeypatch.setattr(_tunnel, "HELLO_TIMEOUT", 0.3)
+    server = world.serve(443, tls=True)
+    world.name({"*": [PUBLIC]})
+    code = """
+import socket
+for how in ("close", "end", "reset"):
+    s = socket.create_connection(("api.example.com", 443))
+    if how == "reset": s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\\1\\0\\0\\0" + bytes(4))
+    if how == "end": s.shutdown(socket.SHUT_WR); s.recv(1)
+    s.close()
+s = socket.create_connection(("127.0.0.1", 3128))
+s.sendall(b"CONNECT api.example.com:443 HTTP/1.0\\r\\n\\r\\n"); s.recv(99); s.close()
+s = socket.create_connection(("api.example.com", 443)); s.recv(1)  # the control: says nothing and stays
+"""
+    async with caged(world, "https://api.example.com") as (call, namespace):
+        assert (await namespace.python(code)).code == 0
+    assert [row["reason"] for row in call.rows] == [None] * 4 + ["budget-time"]
+    closed = [event["data"] for event in world.journal.events if event["kind"] == "EGRESS_CLOSED"]
+    assert sorted(str(data["reason"]) for data in closed) == ["None"] * 4 + ["budget-time"]
+    assert server.connections == 0
+
+
 @pytest.mark.promise("broker:no-network-outside-a-call")
 async def test_a_connection_made_while_the_tool_was_imported_is_refused(world: World) -> None:
     server = world.serve(80)
