@@ -178,6 +178,10 @@ def _argument_rule(rule: Mapping[str, Any]) -> list[Instruction]:
     # "none" makes the call succeed without being done: nothing is refused, and nothing happens.
     refusal = (_RETURN, 0, 0, _ERRNO | (0 if rule["errno"] == "none" else getattr(errno, rule["errno"])))
     load = (_LOAD, 0, 0, _ARGUMENTS + 8 * rule["index"])
+    if "only" in rule:
+        other, bits = rule["only"]
+        rest = _argument_rule({key: value for key, value in rule.items() if key != "only"})
+        return [(_LOAD, 0, 0, _ARGUMENTS + 8 * other), (_JUMP_SET, 0, len(rest), bits), *rest]
     if "refuse_bits" in rule:
         return [load, (_JUMP_SET, 0, 1, rule["refuse_bits"]), refusal]
     if "refuse_values" in rule:

@@ -34,8 +34,8 @@ TOOL = HERE / "attacks" / "tool.py"
 DEGRADED = HERE / "degraded"
 MODULES = (
     "reading", "viewing", "reaching", "namespaces", "rising", "calling", "planting", "asking", "multiplying",
-    "hoarding", "storing", "staying", "flooding", "forging", "pretending", "leaving", "repeating", "handing",
-    "honest", "honest_files",
+    "hoarding", "draining", "storing", "staying", "flooding", "forging", "pretending", "leaving", "repeating",
+    "handing", "honest", "honest_files",
 )  # fmt: skip
 ALLOW_EVERYTHING = bytes.fromhex("060000000000ff7f").hex()  # one instruction: return SECCOMP_RET_ALLOW
 AT_ONCE = 2

@@ -84,9 +84,9 @@ def test_everything_known_and_not_named_is_allowed_and_every_other_number_is_abs
 @pytest.mark.promise("isolate:seccomp-answers")
 def test_shared_files_are_watched_by_nobody_but_a_run() -> None:
     for variant in ("net", "no-net"):
-        number = NUMBERS["inotify_add_watch"]
-        assert answer(_bpf.program(variant), number) == refused(errno.ENOSPC)
-        assert answer(_bpf.program(variant, watching=True), number) == ALLOW
+        for name in ("inotify_add_watch", "inotify_init1"):
+            assert answer(_bpf.program(variant), NUMBERS[name]) == refused(errno.ENOSPC)
+            assert answer(_bpf.program(variant, watching=True), NUMBERS[name]) == ALLOW
 
 
 def test_another_machine_is_killed_and_the_x32_numbers_are_absent() -> None:
@@ -101,7 +101,15 @@ def test_another_machine_is_killed_and_the_x32_numbers_are_absent() -> None:
         ("clone", (0x11,), ALLOW),
         ("clone", (0x10000011,), refused(errno.EPERM)),
         ("clone", (0x20000 | 17,), refused(errno.EPERM)),
+        ("clone", (0x8000 | 17,), refused(errno.EPERM)),
         ("clone", ((1 << 40) | 0x3D0F00,), ALLOW),
+        ("fchmodat", (0, 0, 0o755), ALLOW),
+        ("fchmodat", (0, 0, 0o2755), ALLOW),
+        ("fchmodat", (0, 0, 0o4755), refused(errno.EPERM)),
+        ("openat", (0, 0, 0x40, 0o4755), refused(errno.EPERM)),
+        ("openat", (0, 0, 0x410002, 0o4755), refused(errno.EPERM)),
+        ("openat", (0, 0, 0x40, 0o755), ALLOW),
+        ("openat", (0, 0, 0x2, 0o4755), ALLOW),
         ("socket", (1, 1, 0), ALLOW),
         ("socket", (2, 1, 0), ALLOW),
         ("socket", (10, 2, 0), ALLOW),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -11,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.isolate.attacks._kernel import CLONE, answers, scratch, syscall
-from tests.isolate.attacks._model import Table, World, one_of
+from tests.isolate.attacks._kernel import CLONE, answers, syscall
+from tests.isolate.attacks._model import BOTH_TIERS, Cage, Table, World, one_of
 
 TABLE = Table()
 attack = TABLE.add
@@ -72,11 +73,11 @@ def set_user_id_program(world: World) -> dict[str, Any]:
     # Only one id is mapped, so that 0 is not even a valid one inside.
     caged={"setuid": "EINVAL", "setresuid": "EINVAL", "setgid": "EINVAL", "setgroups": "EPERM",
            "capset": "EPERM", "ambient": "EPERM",
-           "securebits": "EPERM", "chmod own": "ok", "effective": "0000000000000000",
+           "securebits": "EPERM", "effective": "0000000000000000",
            "bounding": "0000000000000000"},
     control={"setuid": "ok", "setresuid": "ok", "setgid": "ok", "setgroups": "ok", "capset": "ok",
              "ambient": "ok", "securebits": "ok",
-             "chmod own": "ok", "effective": one_of("never"), "bounding": one_of("never")},
+             "effective": one_of("never"), "bounding": one_of("never")},
     first="capabilities",
     # An ordinary user cannot empty the bounding set where there is no namespace; no_new_privs keeps it
     # without effect.
@@ -84,25 +85,18 @@ def set_user_id_program(world: World) -> dict[str, Any]:
         "root-without-namespaces": {
             "setuid": "EPERM", "setresuid": "EPERM", "setgid": "EPERM", "setgroups": "EPERM",
             "capset": "EPERM", "ambient": "EPERM",
-            "securebits": "EPERM", "chmod own": "ok", "effective": "0000000000000000",
+            "securebits": "EPERM", "effective": "0000000000000000",
             "bounding": "0000000000000000",
         },
         "user-without-namespaces": {
             "setuid": "EPERM", "setresuid": "EPERM", "setgid": "EPERM", "setgroups": "EPERM",
             "capset": "EPERM", "ambient": "EPERM",
-            "securebits": "EPERM", "chmod own": "ok", "effective": "0000000000000000", "bounding": "full",
+            "securebits": "EPERM", "effective": "0000000000000000", "bounding": "full",
         },
     },
 )  # fmt: skip
 def regain_ids_and_capabilities(world: World) -> dict[str, str]:
     """Ask for ids, capabilities and their levers back."""
-
-    def own_file() -> None:
-        path = f"{scratch(world)}/own-{os.getpid()}"
-        with open(path, "wb"):
-            pass
-        os.chmod(path, 0o4755)
-        os.unlink(path)
 
     def capset() -> None:
         syscall("capset", struct.pack("Ii", 0x20080522, 0), struct.pack("6I", 1, 1, 0, 0, 0, 0))
@@ -129,11 +123,55 @@ def regain_ids_and_capabilities(world: World) -> dict[str, str]:
                 "capset": capset,
                 "ambient": ambient,
                 "securebits": lambda: syscall("prctl", 28, 0, 0, 0, 0),
-                "chmod own": own_file,
             }
         ),
         **sets,
     }
+
+
+_WAYS = ("chmod", "fchmod", "fchmodat", "fchmodat2", "creat", "open", "openat", "unnamed", "mknod", "mknodat")
+
+
+@attack(
+    21,
+    "set-user-id-file-in-a-grant",
+    # In a grant of root's the file is root's on the host, whatever the tool's own user is called inside.
+    caged=dict.fromkeys(_WAYS, "EPERM") | {"openat2": "ENOSYS", "executable": "ok", "mode": "0o755"},
+    control=dict.fromkeys((*_WAYS, "openat2", "executable"), "ok") | {"mode": "0o4755"},
+    first="seccomp",
+    cage=Cage(write=("results",)),
+    only=BOTH_TIERS,
+)
+def set_user_id_file_in_a_grant(world: World) -> dict[str, str]:
+    """Leave a program behind that runs as the owner of the folder, whoever starts it."""
+    place = world["results"] if world["ctx"] is not None else "/tmp"
+    path = f"{place}/set-user-id-{os.getpid()}"
+    name, mode, create = path.encode(), 0o4755, os.O_CREAT | os.O_RDWR
+    with open(path, "w", encoding="ascii") as file:
+        file.write("#!/bin/sh\n")
+    fd = os.open(path, os.O_RDWR)
+    found = answers(
+        {
+            "chmod": lambda: syscall(90, name, mode),
+            "fchmod": lambda: syscall(91, fd, mode),
+            "fchmodat": lambda: syscall(268, -100, name, mode),
+            "fchmodat2": lambda: syscall("fchmodat2", -100, name, mode, 0),
+            "creat": lambda: syscall(85, name + b"1", mode),
+            "open": lambda: syscall(2, name + b"2", create, mode),
+            "openat": lambda: syscall(257, -100, name + b"3", create, mode),
+            "unnamed": lambda: syscall(257, -100, place.encode(), 0x410002, mode),  # O_TMPFILE | O_RDWR
+            "mknod": lambda: syscall("mknod", name + b"4", 0o100000 | mode, 0),
+            "mknodat": lambda: syscall(259, -100, name + b"5", 0o100000 | mode, 0),
+            "openat2": lambda: syscall(437, -100, name + b"6", struct.pack("3Q", create, mode, 0), 24),
+            "executable": lambda: os.chmod(path, 0o755) if os.stat(path).st_mode & mode != mode else None,
+        }
+    )
+    found["mode"] = oct(os.stat(path).st_mode & 0o7777)
+    os.close(fd)
+    for left in ("", *"123456"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path + left)
+    return found
 
 
 # 22, 23 -----------------------------------------------------------------------------------------------------
