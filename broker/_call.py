@@ -217,13 +217,19 @@ class BrokerCall:
         return EgressRefused(decision, event_id or self._denials.last, retry_after=retry_after)
 
     async def refuse_text(
-        self, text: str, bad: BadTarget, door: Door, extra: Mapping[str, object] | None = None
+        self,
+        text: str,
+        bad: BadTarget,
+        door: Door,
+        extra: Mapping[str, object] | None = None,
+        *,
+        at: Target | None = None,
     ) -> EgressRefused:
-        """A refusal for text that names no target."""
+        """A refusal for text that names no target. at: where its connection leads, if known."""
         decision = EgressDecision(
             "deny",
             bad.reason,
-            None,
+            at,
             None,
             self.policy.owner,
             "grammar",

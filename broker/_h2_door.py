@@ -56,7 +56,8 @@ class _Door:
         try:
             await self._link.run()
         except BadFrames as bad:
-            await self._call.refuse_text(self._fixed.url, BadTarget("malformed", bad.what), self._place.door)
+            wrong = BadTarget("malformed", bad.what)
+            await self._call.refuse_text("", wrong, self._place.door, at=self._fixed)
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -115,7 +116,8 @@ class _Door:
         self._faults += 1
         if self._faults >= MAX_FAULTS:
             self._link.close()
-        return await self._call.refuse_text(asked.head.target if asked else "", bad, self._place.door)
+        text = asked.head.target if asked else ""
+        return await self._call.refuse_text(text, bad, self._place.door, at=self._fixed)
 
     async def _answer(
         self, stream: LinkStream, asked: Asked | None, refused: EgressRefused, status: int | None

@@ -60,11 +60,11 @@ async def serve_http(call: BrokerCall, stream: ChildStream, place: Place) -> Req
                 return None
             stream.unread(caller.body.rest) if caller.body.rest else None
         except BadHead as bad:
-            refused = await call.refuse_text("", BadTarget("malformed", bad.what), place.door)
+            refused = await call.refuse_text("", BadTarget("malformed", bad.what), place.door, at=place.fixed)
             await _answer(stream, http_refusal(refused, status=bad.status))
             return None
         except BadTarget as bad:
-            refused = await call.refuse_text(head.target if head else "", bad, place.door)
+            refused = await call.refuse_text(head.target if head else "", bad, place.door, at=place.fixed)
             await _answer(stream, http_refusal(refused))
             return None
         except EgressRefused as refused_:
@@ -81,8 +81,7 @@ async def _answer(stream: ChildStream, data: bytes) -> None:
 
 async def _refuse_prior_knowledge(call: BrokerCall, stream: ChildStream, place: Place) -> None:
     what = "HTTP/2 was not agreed on: it is for TLS behind +inspect, by ALPN; use HTTP/1.1 here"
-    text = place.fixed.url if place.fixed is not None else ""
-    await call.refuse_text(text, BadTarget("scheme", what), place.door)
+    await call.refuse_text("", BadTarget("scheme", what), place.door, at=place.fixed)
     await _answer(stream, h2_refusal(f"EGRESS_DENIED scheme: {what}"))
 
 

@@ -155,7 +155,7 @@ async def record_decision(
     extra: Mapping[str, object] | None = None,
 ) -> str:
     """Write the row of a decision; returns its id once it is on disk."""
-    target = decision.target
+    target, text = decision.target, decision.text
     data: dict[str, object] = {
         "door": door,
         "tool": scope.tool,
@@ -166,8 +166,8 @@ async def record_decision(
         "host": decision.host,
         "port": decision.port,
         "method": request.method if request else None,
-        "path": target.path[:_MAX_TEXT] if target and target.scheme != "tunnel" else None,
-        **(cut_off(target.path) if target else {}),
+        "path": target.path[:_MAX_TEXT] if target and not text and target.scheme != "tunnel" else None,
+        **(cut_off(target.path) if target and not text else {}),
         "rule": decision.rule_text,
         "where": decision.rule.where if decision.rule else None,
         "owner": decision.owner,
@@ -180,9 +180,9 @@ async def record_decision(
     }
     if decision.would_deny is not None:
         data["would_deny"] = decision.would_deny
-    if target is None:
-        data["text"] = decision.text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode("utf-8")
-        data |= cut_off(decision.text)
+    if target is None or text:
+        data["text"] = text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode("utf-8")
+        data |= cut_off(text)
     data.update(extra or {})
     if decision.outcome == "allow":
         kind = ALLOWED

@@ -285,6 +285,7 @@ async def test_a_request_for_another_origin_is_421_with_a_row_and_nobody_is_aske
                 await child.send(child.head(stream, [*GET[:2], (":authority", authority), GET[3]]))
                 assert (await child.answer(stream))[":status"] == "200"
         assert [row["reason"] for row in call.rows] == ["server-name", None, None]
+        assert (call.rows[0]["host"], call.rows[0]["port"]) == ("api.example.com", 443)
     assert {seen.header("host") for seen in server.seen} == {"api.example.com"}
 
 

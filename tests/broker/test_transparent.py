@@ -208,6 +208,9 @@ async def test_a_refused_request_over_plain_http_is_a_403_with_the_reason(world:
             "not-public",
             None,
         ]
+        assert (call.rows[2]["host"], call.rows[2]["port"]) == ("api.example.com", 80)
+        data = world.journal.events[2]["data"]  # where it came on, and what it said
+        assert (data["host"], data["path"], data["text"]) == ("api.example.com", None, "/v1/x")
 
 
 async def test_each_message_on_a_kept_connection_is_judged(world: World) -> None:
