@@ -145,6 +145,7 @@ class Session:
         self._events: list[tuple[str, Any]] = []
         self._capture = Capture(child.stdout, child.stderr, self._room_for)
         self._figures: tuple[float, int] | None = None
+        self._watched = 0.0
         self._used = 0 if child.printed is None else self._capture.go_on(child.printed)
         child.printed = None
         self._clock = asyncio.timeout(min(spec.limits.timeout_s, _EVER))
@@ -191,6 +192,7 @@ class Session:
             if not keep:
                 child.kill()
             watch.stop()
+            self._watched = watch.cpu
             await self._drop_requests()
         if figures is not None:
             # SIGKILL is sent: nothing of the tool runs any more. The caller need not wait until the kernel
@@ -411,6 +413,7 @@ class Session:
 
     def _ended(self, wall: float) -> Ended:
         seen, limits = self._seen, self._spec.limits
+        used = (seen.exit.cpu_s, seen.exit.max_rss) if seen.exit else self._figures
         return Ended(
             verdict=judge(seen, kind=self._spec.kind, cpu_s=limits.cpu_s, processes=limits.processes),
             stdout=bytes(self._capture.kept["stdout"]),
@@ -419,8 +422,8 @@ class Session:
             stderr_cut=self._capture.cut["stderr"],
             events=tuple(self._events),
             wall_s=wall,
-            cpu_s=seen.exit.cpu_s if seen.exit else self._figures[0] if self._figures else None,
-            max_rss=seen.exit.max_rss if seen.exit else self._figures[1] if self._figures else None,
+            cpu_s=None if used is None else max(used[0], self._watched),
+            max_rss=None if used is None else used[1],
             exit_code=seen.exit.code if seen.exit else None,
             layers=dict(self._child.layers),
             violations=dict(self._child.violations),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
+import threading
+import time
 from typing import Any
 
 from tests.isolate.attacks._kernel import SIGCHLD, answer, answers, syscall
-from tests.isolate.attacks._model import BOTH_TIERS, Table, World, one_of
+from tests.isolate.attacks._model import BOTH_TIERS, MIB, Ends, Table, World, limits, one_of
 
 TABLE = Table()
 attack = TABLE.add
@@ -39,6 +42,123 @@ def a_sister_process(world: World) -> str:
         os.kill(pid, signal.SIGKILL)
 
     return answer(sister)
+
+
+_SMALL = limits(memory=64 * MIB)
+_MEMORY = Ends("limit", "memory")
+
+
+@attack(
+    45,
+    "page-tables",
+    caged=_MEMORY,
+    control=1 << 28,
+    control_as="user",
+    first="cgroup-limits",
+    cage=_SMALL,
+    only=BOTH_TIERS,
+    heavy=True,
+)
+def page_tables(world: World) -> int:
+    """A quarter of a GiB of page tables, and no page behind them: a read for every two MiB of addresses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    tables = (1 << 28) // 4096
+    place = libc.mmap(None, tables * 2 * MIB, mmap.PROT_READ, 0x4022, -1, 0)  # MAP_NORESERVE too
+    libc.madvise(place, tables * 2 * MIB, 15)  # MADV_NOHUGEPAGE
+    for number in range(tables):
+        ctypes.string_at(place + number * 2 * MIB, 1)
+    if world["ctx"] is not None:
+        time.sleep(2)  # where only a watcher counts
+    return tables * 4096
+
+
+@attack(
+    45,
+    "behind-a-thread-that-ended",
+    caged=_MEMORY,
+    control=1 << 28,
+    control_as="user",
+    first="cgroup-limits",
+    cage=_SMALL,
+    only=BOTH_TIERS,
+    heavy=True,
+)
+def behind_a_thread_that_ended(world: World) -> int:
+    """A process whose first thread has ended: what the kernel says of it is that it holds nothing."""
+    pid = os.fork()
+    if pid == 0:
+
+        def keep() -> None:
+            kept = [os.urandom(4 * MIB) for _ in range(64)]
+            time.sleep(2 if world["ctx"] is not None else 0)
+            os._exit(len(kept) and 0)
+
+        threading.Thread(target=keep).start()
+        syscall(60, 0)  # exit(2), of this thread alone
+    os.waitpid(pid, 0)
+    return 1 << 28
+
+
+@attack(
+    45,
+    "shared-in-many-processes",
+    caged=_MEMORY,
+    control=1 << 28,
+    control_as="user",
+    first="cgroup-limits",
+    cage=_SMALL,
+    only=BOTH_TIERS,
+    heavy=True,
+)
+def shared_in_many_processes(world: World) -> int:
+    """Many processes, each with a small shared mapping of its own."""
+    read, write = os.pipe()
+    for _ in range(32):
+        if os.fork() == 0:
+            memory = mmap.mmap(-1, 8 * MIB)
+            ctypes.memset((ctypes.c_char * len(memory)).from_buffer(memory), 1, len(memory))
+            os.write(write, b"1")
+            time.sleep(2 if world["ctx"] is not None else 0)
+            os._exit(0)
+    for _ in range(32):
+        os.read(read, 1)
+        os.wait()
+    return 1 << 28
+
+
+# 50 ---------------------------------------------------------------------------------------------------------
+
+
+@attack(
+    50,
+    "children-that-nobody-waits-for",
+    caged=Ends("limit", "cpu"),
+    control="done",
+    control_as="user",
+    first="policy",
+    cage=limits(cpu_s=1.0),
+    only=BOTH_TIERS,
+    heavy=True,
+)
+def children_that_nobody_waits_for(world: World) -> str:
+    """Whoever ignores SIGCHLD has children that vanish as they end, and their time is added to nobody's."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for _ in range(10 if world["ctx"] is not None else 1):
+        pid = os.fork()
+        if pid == 0:
+            started = time.process_time()
+            while time.process_time() - started < 0.4:
+                pass
+            os._exit(0)
+        try:
+            os.waitpid(pid, 0)
+        except ChildProcessError:
+            continue  # it has ended, and was nobody's
+    signal.signal(signal.SIGCHLD, before)
+    return "done"
 
 
 # 46 ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from typing import Any
 
 from tests.isolate.attacks._kernel import scratch
@@ -46,6 +47,20 @@ def node(world: World) -> str:
         ".on('message', (n) => console.log('ok', n, new Uint8Array(m.buffer)[0]));"
     )
     return run("node", "-e", script)
+
+
+@works(TABLE, "forks-that-share", "I25", 3, only=BOTH_TIERS, cage=limits(memory=256 << 20))
+def forks_that_share(world: World) -> int:
+    """Large data, and children that only read it: there is one of it, whoever counts."""
+    data = os.urandom(160 << 20)
+    children = []
+    for _ in range(3):
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(0.5)  # for where a watcher looks
+            os._exit(data[0] & 0)
+        children.append(pid)
+    return sum(os.waitpid(pid, 0)[1] == 0 for pid in children)
 
 
 def _double(number: int) -> int:
