@@ -18,6 +18,12 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 _libc.unshare.argtypes = [ctypes.c_int]
 _libc.setns.argtypes = [ctypes.c_int, ctypes.c_int]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.capset.argtypes = _libc.capget.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+if hasattr(_libc, "close_range"):  # glibc 2.34
+    _libc.close_range.argtypes = [ctypes.c_uint, ctypes.c_uint, ctypes.c_int]
+_libc.syscall.argtypes = [ctypes.c_long, *[ctypes.c_void_p] * 6]
+_libc.syscall.restype = ctypes.c_long
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -34,8 +40,6 @@ PR_SET_SECUREBITS = 28
 PR_CAPBSET_READ = 23
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
-PR_CAP_AMBIENT = 47
-PR_CAP_AMBIENT_CLEAR_ALL = 4
 # NOROOT, NO_SETUID_FIXUP, KEEP_CAPS off, NO_CAP_AMBIENT_RAISE, each with its lock (capabilities(7),
 # securebits).
 SECUREBITS_LOCKED = 0b11101111
@@ -44,10 +48,17 @@ SECCOMP_SET_MODE_FILTER = 1
 SECCOMP_FILTER_FLAG_LOG = 2
 SECCOMP_FILTER_FLAG_NEW_LISTENER = 8
 
+_MADV_COLLAPSE = 25
+_HUGE = 2 << 20
+
 _AT_FDCWD = -100
 _RESOLVE_NO_XDEV, _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 1, 2, 4, 8
+_NOTHING = (None,) * 6
 _KEYCTL_JOIN_SESSION_KEYRING = 1
-_CAPABILITY_VERSION_3 = 0x20080522
+# Made once: what these calls need is in memory that every process writes anyway, or that none has to copy.
+_CAPABILITIES = struct.pack("Ii", 0x20080522, 0)  # version 3, this thread
+_NO_CAPABILITIES = bytes(24)
+_read_back = ctypes.create_string_buffer(24)
 
 # System call numbers per machine; from 424 on they are the same everywhere (asm-generic/unistd.h).
 _NUMBERS = {
@@ -55,16 +66,12 @@ _NUMBERS = {
         "pivot_root": 155,
         "seccomp": 317,
         "keyctl": 250,
-        "capset": 126,
-        "capget": 125,
         "rt_sigaction": 13,
     },
     "aarch64": {
         "pivot_root": 41,
         "seccomp": 277,
         "keyctl": 219,
-        "capset": 91,
-        "capget": 90,
         "rt_sigaction": 134,
     },
 }
@@ -102,9 +109,8 @@ def checked(result: int, what: str) -> int:
 
 
 def syscall(name: str, *arguments: object) -> int:
-    """Raw system call. Integers are passed as 64-bit values, bytes as pointers."""
-    converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return checked(int(_libc.syscall(ctypes.c_long(number(name)), *converted)), name)
+    """Raw system call. Integers are passed as 64-bit values, bytes and buffers as pointers."""
+    return checked(_libc.syscall(number(name), *arguments, *_NOTHING[len(arguments) :]), name)
 
 
 def restore_hidden_signals() -> None:
@@ -113,6 +119,13 @@ def restore_hidden_signals() -> None:
     """
     for hidden in (32, 33):
         syscall("rt_sigaction", hidden, bytes(32), None, 8)
+
+
+def fork_bare() -> int:
+    """fork(2) without what Python runs after one: for a child that makes a few system calls of ours and no
+    more. It spares that child two thirds of the pages that it would copy.
+    """
+    return checked(_libc.fork(), "fork")
 
 
 def unshare(flags: int) -> None:
@@ -132,7 +145,10 @@ def prctl(option: int, value: int = 0, extra: int = 0) -> int:
 
 def close_from(lowest: int) -> None:
     """Close every descriptor from `lowest` up (close_range(2))."""
-    syscall("close_range", lowest, 0xFFFFFFFF, 0)
+    if hasattr(_libc, "close_range"):
+        checked(_libc.close_range(lowest, 0xFFFFFFFF, 0), "close_range")
+    else:
+        syscall("close_range", lowest, 0xFFFFFFFF, 0)
 
 
 def open_real(path: str) -> int:
@@ -148,6 +164,28 @@ def open_beneath(folder: int, path: str, flags: int) -> int:
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_XDEV
     how = struct.pack("QQQ", flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0, resolve)
     return syscall("openat2", folder, os.fsencode(path), how, len(how))
+
+
+def collapse_memory() -> None:
+    """Put this process's private memory into huge pages, as far as it fills them: a fork then copies one
+    entry of the page table for each instead of 512.
+
+    Sources: madvise(2), MADV_COLLAPSE (Linux 6.1); proc(5), /proc/PID/maps. Where the kernel cannot, all
+    stays as it is.
+    """
+    try:
+        with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        extent, rights, _, _, inode, *name = line.split(maxsplit=5)
+        if not rights.startswith("rw-p") or inode != "0" or name not in ([], ["[heap]"]):
+            continue
+        start, end = (int(part, 16) for part in extent.split("-"))
+        start, end = -(-start // _HUGE) * _HUGE, end // _HUGE * _HUGE
+        if start < end:
+            _libc.madvise(start, end - start, _MADV_COLLAPSE)
 
 
 def die_with_parent(parent: int) -> None:
@@ -191,13 +229,12 @@ def lock_capabilities() -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up every capability of this thread, ambient ones too, and read it back."""
-    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
-    syscall("capset", header, bytes(24))
-    read_back = ctypes.create_string_buffer(24)
-    syscall("capget", header, read_back)
-    if read_back.raw != bytes(24):
+    """Give up every capability of this thread, and read it back. The kernel takes ambient ones out with the
+    others (capabilities(7)).
+    """
+    checked(_libc.capset(_CAPABILITIES, _NO_CAPABILITIES), "capset")
+    checked(_libc.capget(_CAPABILITIES, _read_back), "capget")
+    if _read_back.raw != _NO_CAPABILITIES:
         raise OSError(1, "capset: capabilities are still there after dropping them")
 
 

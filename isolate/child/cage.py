@@ -7,6 +7,7 @@ and the host refuses to use it.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps: its enumerations are pages to copy
 import contextlib
 import fcntl
 import os
@@ -53,10 +54,11 @@ def enter(
         # A terminal of another session cannot be ours; its modes still can.
         with contextlib.suppress(OSError):
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the zygote's own; it sees to the others before it forks
+    # The zygote's own; it sees to the others before it forks.
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     if plan["tool"]["kind"] == "command":
         for number in _INTERPRETERS_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+            _signal.signal(number, _signal.SIG_DFL)
     if plan["namespaces"]:
         done = _namespaces(plan, channel)
     else:

@@ -8,12 +8,15 @@ dies, the kernel kills everything in the namespace (pid_namespaces(7)).
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps: its enumerations are pages to copy
 import os
 import select
 import signal
 import socket
 
 from . import _uapi_proc
+
+_ENDS = (_signal.SIGCHLD,)
 
 
 def serve(requests: socket.socket) -> None:
@@ -27,6 +30,7 @@ def serve(requests: socket.socket) -> None:
     # Every init inherits both. Our own capabilities stay: a bounding set only says what exec may bring back.
     _uapi_proc.prctl(_uapi_proc.PR_SET_NO_NEW_PRIVS, 1)
     _uapi_proc.drop_bounding_set()
+    _uapi_proc.collapse_memory()
     poll = select.poll()
     poll.register(requests, select.POLLIN)
     poll.register(wake_read, select.POLLIN)
@@ -39,17 +43,23 @@ def serve(requests: socket.socket) -> None:
             try:
                 if not requests.recv(1):
                     return
-                _make_one(requests, own)
+                _make_one(requests, own, wake_write)
             except (ConnectionResetError, BrokenPipeError):
                 return  # the zygote went with requests unread, or before its init was made: the same end
 
 
-def _make_one(requests: socket.socket, own: int) -> None:
+def _make_one(requests: socket.socket, own: int, wake: int) -> None:
     _uapi_proc.unshare(_uapi_proc.CLONE_NEWPID)
-    pid = os.fork()
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDS)
+    _signal.set_wakeup_fd(-1)
+    _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 0)  # here, where it costs the init no page
+    pid = _uapi_proc.fork_bare()
     if pid == 0:
         _be_init()
-    # Not /proc/PID/ns/pid: the init makes itself unreadable at its own pace.
+    _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 1)
+    _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _ENDS)
+    # Not /proc/PID/ns/pid: nobody can look into the init.
     namespace = os.open("/proc/self/ns/pid_for_children", os.O_RDONLY | os.O_CLOEXEC)
     handle = os.pidfd_open(pid)
     _uapi_proc.setns(own, _uapi_proc.CLONE_NEWPID)
@@ -59,18 +69,16 @@ def _make_one(requests: socket.socket, own: int) -> None:
 
 
 def _be_init() -> None:
-    """Reap orphans until killed; holds no descriptor, no capability and nothing worth reading."""
+    """Reap orphans until killed; holds no descriptor, no capability and nothing worth reading.
+
+    It takes no parent-death signal: the maker's end takes the whole namespace with it. Every call pays for
+    whatever is called here, in pages that are copied.
+    """
     try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-        signal.set_wakeup_fd(-1)
         _uapi_proc.close_from(0)
         _uapi_proc.drop_capabilities()
-        _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 0)
-        # getppid() is 0 here: the parent is outside this namespace, so there is nothing to compare with. The
-        # maker's own death takes the whole namespace with it in any case.
-        _uapi_proc.prctl(_uapi_proc.PR_SET_PDEATHSIG, signal.SIGKILL)
         while True:
-            signal.sigwait([signal.SIGCHLD])
+            _signal.sigwait(_ENDS)
             _reap()
     finally:
         os._exit(71)

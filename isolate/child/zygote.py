@@ -198,6 +198,7 @@ def prepare(plan: dict[str, Any]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     gc.collect()
     gc.freeze()
+    _uapi_proc.collapse_memory()
 
 
 def _use_once() -> None:

@@ -32,7 +32,7 @@ class Look(Services):
     async def put(self, data: bytes, media_type: str) -> dict[str, Any]:
         if await self.barrier.wait() == 0:
             self.seen = [
-                look(child.pid)
+                look(child.pid, child.init)
                 for child in sorted(self.isolator._endings.living, key=lambda child: child.pid)
             ]
         await self.barrier.wait()
@@ -55,15 +55,34 @@ async def inspect(folder: Path, secret: str) -> dict[str, Any]:
     return found
 
 
-def look(pid: int) -> dict[str, Any]:
-    """One process and those above it, up to this one."""
-    seen = {"child": process(pid)}
+def look(pid: int, process_one: int) -> dict[str, Any]:
+    """One process and those above it, up to this one. process_one: of its own namespace; 0 without one."""
+    seen = {"child": process(pid) | ({"init": init(process_one)} if process_one else {})}
     above = psutil.Process(pid).parents()
     names = ("zygote", "process 1", "launcher")
     for name, parent in zip(names, [p for p in above if p.pid != os.getpid()], strict=False):
         if os.getpid() in [p.pid for p in parent.parents()] or parent.ppid() == os.getpid():
             seen[name] = process(parent.pid)
     return seen
+
+
+def init(pid: int) -> dict[str, Any]:
+    """What holds a call's process namespace. Only root can look into it."""
+    base = Path(f"/proc/{pid}")
+    status = (base / "status").read_text(encoding="utf-8").splitlines()
+    values = dict(line.split(":\t", 1) for line in status if ":\t" in line)
+    try:
+        descriptors = [fd.name for fd in (base / "fd").iterdir()]
+    except PermissionError:
+        descriptors = []
+    return {
+        "capabilities": {name: int(values[name], 16) for name in CAPABILITIES},
+        "no new privs": values["NoNewPrivs"],
+        "inner pid": int(values["NSpid"].split()[-1]),
+        "threads": int(values["Threads"]),
+        "descriptors": descriptors,
+        "readable by its user": os.stat(base / "environ").st_uid != 0,
+    }
 
 
 def process(pid: int) -> dict[str, Any]:

@@ -67,6 +67,19 @@ def test_a_running_child_has_exactly_what_the_plan_gives_it(person: str) -> None
 
 @pytest.mark.promise("isolate:posture")
 @pytest.mark.parametrize("person", PEOPLE)
+def test_the_init_of_a_call_holds_nothing_and_nobody_looks_into_it(person: str) -> None:
+    assert seen(person, "namespaces")["child"]["init"] == {
+        "capabilities": NO_CAPABILITIES,
+        "no new privs": "1",
+        "inner pid": 1,
+        "threads": 1,
+        "descriptors": [],
+        "readable by its user": False,
+    }
+
+
+@pytest.mark.promise("isolate:posture")
+@pytest.mark.parametrize("person", PEOPLE)
 def test_without_namespaces_a_running_child_has_the_rest_of_it(person: str) -> None:
     child = seen(person, "landlock")["child"]
     # An ordinary user cannot empty the bounding set without a namespace; no_new_privs keeps it without
