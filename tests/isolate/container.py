@@ -48,7 +48,8 @@ def keep_default_capabilities() -> None:
     bits = sum(1 << capability for capability in DEFAULT_CAPABILITIES)
     low, high = bits & 0xFFFFFFFF, bits >> 32
     data = ctypes.create_string_buffer(struct.pack("6I", low, low, 0, high, high, 0))
-    _uapi_proc.syscall("capset", struct.pack("Ii", 0x20080522, 0), data)
+    result = ctypes.CDLL(None, use_errno=True).capset(struct.pack("Ii", 0x20080522, 0), data)
+    _uapi_proc.checked(result, "capset")
 
 
 def load_profile() -> None:
