@@ -299,7 +299,7 @@ class PinnedStream(httpcore.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Raises: httpcore.WriteTimeout, httpcore.WriteError."""
         try:
-            if self._protocol.is_lost:  # a transport that is gone takes everything without a word
+            if self._protocol.is_lost or self._transport.is_closing():  # it would take all without a word
                 raise ConnectionResetError("the peer closed the connection")
             self._transport.write(buffer)
             self.sent += len(buffer)

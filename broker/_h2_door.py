@@ -26,7 +26,7 @@ from fumehood.broker._h2_upstream import MixedUpstream
 from fumehood.broker._head import BadHead, RequestHead
 from fumehood.broker._http_door import Place, message_target
 from fumehood.broker._proxy_target import agrees
-from fumehood.broker._refusal import refusal_answer
+from fumehood.broker._refusal import LINGER, refusal_answer
 from fumehood.broker._target import BadTarget, Target
 from fumehood.broker._types import Door, EgressRefused
 
@@ -98,6 +98,8 @@ class _Door:
         except (OSError, TimeoutError):
             pass  # the answer ends short, and the client sees that it does
         finally:
+            if code == NO_ERROR:
+                await _linger(stream)
             stream.close(code)
 
     def _target(self, asked: Asked) -> Target:
@@ -215,6 +217,16 @@ class _Body:
             raise BadHead("the body is not as long as its Content-Length")
         self.trailers = read_trailers(self._stream.trailers, of_request=True)
         self.ended = True
+
+
+async def _linger(stream: LinkStream) -> None:
+    """Take what the client still sends after its answer is whole, for a moment: a reset, of NO_ERROR even,
+    makes clients that have not sent all (curl before 8, git with it) forget the answer.
+    """
+    with contextlib.suppress(LinkBroken, TimeoutError):
+        async with asyncio.timeout(LINGER):
+            while await stream.read():
+                pass
 
 
 def _percent(text: str) -> str:

@@ -430,6 +430,26 @@ async def test_what_is_wrong_with_one_stream_ends_that_one_and_no_other(world: W
         assert reasons.count("malformed") == (0 if what == "data after its reset" else 1), reasons
 
 
+async def test_a_client_that_has_not_sent_all_hears_the_answer_and_no_reset_for_a_moment(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fumehood.broker import _h2_door
+
+    host(world)
+    async with world.call("GET https://api.example.com +inspect") as call:
+        async with h2_child(call) as child:
+            await child.send(child.head(1, POST, end=False))
+            assert (await child.answer(1))[":status"] == "403"
+            await child.send(frame(DATA, 0, 1, bytes(16000)) * 40, frame(DATA, END_STREAM, 1, b"x"))
+            assert await fine(child, 3)
+            assert not [found for found in child.frames if found.kind == RST_STREAM]
+            monkeypatch.setattr(_h2_door, "LINGER", 0.1)
+            await child.send(child.head(5, POST, end=False))  # control: one that never ends
+            assert (await child.answer(5))[":status"] == "403"
+            reset = await child.until(lambda found: (found.kind, found.stream) == (RST_STREAM, 5))
+            assert reset is not None and reset.payload == bytes(4)
+
+
 async def test_a_priority_in_a_head_is_not_heeded(world: World) -> None:
     host(world)
     async with world.call(RULE) as call:

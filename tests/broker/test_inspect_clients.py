@@ -89,3 +89,26 @@ async def test_a_client_trusts_the_authority_and_shows_what_was_refused(
         return
     assert "as asked" in said and "EGRESS_DENIED path" in said, done
     assert {seen.target for seen in server.seen} == {"/v1/x"}
+
+
+def _line(text: str) -> bytes:
+    """A line of git's protocol (gitprotocol-common)."""
+    return f"{len(text) + 5:04x}{text}\n".encode()
+
+
+async def test_git_that_may_only_read_says_so_when_its_upload_is_refused(
+    world: World, tmp_path: Path
+) -> None:
+    """Its request has a body that it has not ended when the answer comes; it hears that all the same."""
+    offer = _line("# service=git-upload-pack") + b"0000" + _line("version 2") + _line("ls-refs") + b"0000"
+    kind = (("Content-Type", "application/x-git-upload-pack-advertisement"),)
+    server = world.serve(443, lambda seen: Reply(200, offer, kind), tls=True)
+    world.name({"*": [PUBLIC]}, ttl=60)
+    async with caged(world, "GET https://api.example.com +inspect") as (call, namespace):
+        trusting(namespace, call.broker.authority, tmp_path)
+        for version in ("HTTP/2", "HTTP/1.1"):
+            how = ("git", "-c", f"http.version={version}", "-c", "protocol.version=2", "ls-remote")
+            done = await namespace.run(*how, "https://api.example.com/repo.git")
+            assert done.code != 0 and "403" in done.err, (version, done)
+        assert [row["reason"] for row in call.rows if row["outcome"] == "deny"] == ["method"] * 2
+    assert {seen.method for seen in server.seen} == {"GET"}
