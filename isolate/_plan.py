@@ -140,7 +140,8 @@ def build_plan(
         "landlock": {
             "watched": False,  # the launcher looks whether the doors can be
             "read_exec": [*programs, *own, *read, *(write if spec.exec_writes else [])],
-            "read": [*(["/etc", "/run"] if namespaces else _host_etc(machine)), "/dev"],
+            # The host's /dev is not the view's: shared memory of its programs, terminals, cameras.
+            "read": ["/etc", "/run", "/dev"] if namespaces else _host_etc(machine),
             # The view holds only what was granted: seeing the names of its folders tells nothing.
             "list": ["/"] if namespaces else [],
             "devices": list(_DEVICES),

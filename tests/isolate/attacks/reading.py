@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from tests.isolate.attacks._kernel import (
+    answer,
     answers,
     find_in_memory,
     opening,
@@ -215,3 +216,31 @@ def memory_of_others(world: World) -> dict[str, str]:
             "madvise": lambda: syscall("process_madvise", os.pidfd_open(os.getpid()), None, 0, 20, 0),
         }
     )
+
+
+@attack(
+    7,
+    "devices-and-shared-memory-of-the-host",
+    caged={"shared memory": "ENOENT", "terminals": "ENOENT", "names": ["fd", "full", "null", "random", "shm",
+           "stderr", "stdin", "stdout", "urandom", "zero"]},
+    control={"shared memory": "ok", "terminals": "ok", "names": "many"},
+    first="mount",
+    walls={
+        "without-namespaces": {"shared memory": "EACCES", "terminals": "EACCES", "names": "EACCES"},
+    },
+)  # fmt: skip
+def devices_and_shared_memory_of_the_host(world: World) -> dict[str, Any]:
+    """What programs of the host share in memory, a new terminal, and which devices there are."""
+
+    def terminal() -> None:
+        os.close(os.open("/dev/ptmx", os.O_RDONLY | os.O_NOCTTY))
+
+    try:
+        names: Any = sorted(os.listdir("/dev"))
+    except OSError as error:
+        names = errno.errorcode[error.errno or 0]
+    return {
+        "shared memory": opening(world["shared_memory"]),
+        "terminals": answer(terminal),
+        "names": "many" if len(names) > 12 else names,
+    }
