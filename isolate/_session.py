@@ -136,7 +136,7 @@ def doors_of(spec: ToolSpec, sockets: list[socket.socket]) -> Doors:
 
 
 class Session:
-    """Serves one child for one call."""
+    """Serves one child for one call. kept: whether the child was left alive, to serve another."""
 
     def __init__(self, child: Child, spec: ToolSpec, call: CallFrame, services: Services) -> None:
         self._child, self._spec, self._call, self._services = child, spec, call, services
@@ -152,6 +152,8 @@ class Session:
         self._serving = False
         self._requests: set[asyncio.Task[None]] = set()
         self._held = 0
+        self._answered_all = True
+        self.kept = False
 
     async def run(self) -> Ended:
         """Run the call to its end, and collect what it left. Cancelling it kills the child."""
@@ -172,7 +174,7 @@ class Session:
 
     async def _run(self) -> Ended:
         child, limits = self._child, self._spec.limits
-        loop, started, keep = asyncio.get_running_loop(), time.perf_counter(), False
+        loop, started = asyncio.get_running_loop(), time.perf_counter()
         before = child.figures() if self._spec.reuse else None
         child.line.accept_frames_up_to(limits.output + _FRAME_SLACK)
         reading = loop.call_later(0 if self._spec.kind == "command" else _LONG_S, self._capture.start)
@@ -184,12 +186,12 @@ class Session:
             said = self._seen.said
             if self._seen.stopped is None and said is not None and said["t"] == "result":
                 figures = child.figures()
-                keep = figures is not None and self._spec.reuse
+                self.kept = figures is not None and self._spec.reuse and self._answered_all
             else:
                 self._look_before_the_end()
         finally:
             reading.cancel()
-            if not keep:
+            if not self.kept:
                 child.kill()
             watch.stop()
             self._watched = watch.cpu
@@ -309,6 +311,8 @@ class Session:
             if (kind == "exec-failed") != (self._spec.kind == "command"):
                 raise ProtocolError(f"a message of the type {kind!r} from a {self._spec.kind} tool")
             # A result ends the call; requests that the tool did not wait for are dropped, not left running.
+            # Half an answer may be in the socket then: no later call can be told from it.
+            self._answered_all = not self._requests
             await self._drop_requests()
             if kind == "result":
                 self._capture.take_what_is_there()  # printed before the result, counted before it

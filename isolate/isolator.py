@@ -146,8 +146,8 @@ class Isolator:
         try:
             if signals is not None:
                 signals.child = child
-            ended = await Session(child, spec, frame, services).run()
-            keep = spec.reuse and streams is None and ended.verdict.outcome == "ok" and child.quiet
+            ended = await (session := Session(child, spec, frame, services)).run()
+            keep = session.kept and streams is None and ended.verdict.outcome == "ok" and child.quiet
             return ended
         finally:
             if signals is not None:

@@ -36,6 +36,8 @@ def serve_module(channel: Channel, path: str, name: str, tmp: str) -> None:
     channel.send({"t": "ready", "error": failure})
     while True:
         call, _ = channel.receive()
+        if call["t"] != "call":
+            continue  # an answer that an earlier call no longer waited for
         _set_environment(call["env"])
         if function is None and call["env_late"]:
             # The module may have read a credential while it was imported; those arrive only now.

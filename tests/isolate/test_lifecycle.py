@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,53 @@ async def test_a_process_that_failed_or_talks_between_calls_is_not_used_again(fo
         second = await isolator.call(spec, CallFrame("c", None, PATH), Services())
     assert short(first) == {"fail": "tool_error", "thread": "ok"}[way]
     assert (short(second), second.verdict.value) == ("ok", 1)
+
+
+IMPATIENT = """
+import asyncio
+count = 0
+async def run(input, ctx):
+    global count
+    count += 1
+    if input == "ask":
+        try:
+            await asyncio.wait_for(ctx.fetch("http://a.test/"), 0.05)
+        except asyncio.TimeoutError:
+            pass
+        ctx.emit("GAVE_UP")
+    return count
+"""
+
+
+class Answering(Services):
+    """Answers when nobody waits for it any more."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.body, self.given_up = b"x" * size, asyncio.Event()
+
+    async def fetch(self, request: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        await self.given_up.wait()
+        return {"t": "reply", "status": 200, "headers": [], "url": "http://a.test/"}, self.body
+
+    async def event(self, kind: str, data: Any) -> None:
+        self.given_up.set()
+        for _ in range(20):  # turns of the loop, in which the answer is sent, as far as the socket takes it
+            await asyncio.sleep(0)
+
+
+@pytest.mark.promise("isolate:reuse-is-keyed")
+@pytest.mark.parametrize(("size", "second"), [(0, 2), (16 << 20, 1)])
+async def test_an_answer_that_no_call_waited_for_is_not_the_next_ones_call(
+    folder: Path, size: int, second: int
+) -> None:
+    """A small one is passed over; of a large one half may be in the socket, and such a process ends."""
+    spec = ToolSpec("impatient", "module", path=tool(folder, IMPATIENT), limits=Limits(), reuse=True)
+    async with Isolator("namespaces", spares=0) as isolator:
+        first = await isolator.call(spec, CallFrame("c", "ask", PATH), Answering(size))
+        again = await isolator.call(spec, CallFrame("c", None, PATH), Services())
+    assert (short(first), first.verdict.value) == ("ok", 1)
+    assert (short(again), again.verdict.value) == ("ok", second)
 
 
 @pytest.mark.promise("isolate:the-view-is-what-was-granted")
