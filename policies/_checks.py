@@ -18,7 +18,8 @@ from fumehood.policies._not_yet import unsupported
 from fumehood.policies._problems import CREDENTIAL_SHAPE, KeyPath, Problem, nearest
 from fumehood.policies.config import KINDS, Config, SecretSource, ToolConfig
 from fumehood.policies.errors import RuleError
-from fumehood.policies.rules import EgressRule, parse_rule
+from fumehood.policies.rules import NEEDS_INSPECTION, EgressRule, parse_rule
+from fumehood.policies.sizes import parse_size
 
 _ONLY_FOR = {"result": "command", "preload": "module"}
 # A script has no file, no environment and no process of its own; `ctx` is not there to emit events with.
@@ -52,6 +53,7 @@ def cross_checks(data: Mapping[str, Any], base: Path, *, allow_unsupported: bool
         at: KeyPath = ("tools", name)
         rules = _parsed(raw.get("egress"))
         yield from _kind(at, raw)
+        yield from _tunnels(at, raw, rules)
         yield from _secret_references(at, raw, secrets, rules)
         yield from _private(at, raw, rules)
         if not allow_unsupported:
@@ -81,12 +83,13 @@ def _kind(at: KeyPath, raw: Mapping[str, Any]) -> Iterator[Problem]:
         has = f"this one has {' and '.join(kinds)}" if kinds else "this one has none"
         yield Problem(at, f"a tool has exactly one of module, command, mcp and script; {has}")
         return
+    said = {key for key, value in raw.items() if not _is_default(key, value)}
     for key in _NOT_FOR_SCRIPTS if kinds == ["script"] else ():
-        if key in raw:
+        if key in said:
             yield Problem(
                 (*at, key), "has no meaning for a script, which has no file and no process; delete it"
             )
-    if kinds == ["mcp"] and "collect" in raw:
+    if kinds == ["mcp"] and "collect" in said:
         yield Problem((*at, "collect"), "has no meaning for a server, which has one /tmp for many calls")
     if raw.get("collect") and raw.get("reuse") is True:
         yield Problem(
@@ -94,10 +97,26 @@ def _kind(at: KeyPath, raw: Mapping[str, Any]) -> Iterator[Problem]:
             "files are read when the process is gone, and reuse = true keeps it; delete one",
         )
     for key, kind in _ONLY_FOR.items():
-        if key in raw and kinds != [kind]:
+        if key in said and kinds != [kind]:
             yield Problem(
                 (*at, key), f"has a meaning only for {kind} tools, and this is a {kinds[0]} tool; delete it"
             )
+
+
+def _is_default(key: str, value: object) -> bool:
+    """Whether the entry says what would hold without it: no fault then, whatever kind of tool says it."""
+    field = ToolConfig.model_fields.get(key)
+    if field is None or field.is_required():
+        return False
+    default = field.get_default(call_default_factory=True)
+    if isinstance(value, list):
+        value = tuple(value)
+    elif isinstance(value, str) and not isinstance(default, str):
+        try:
+            value = parse_size(value)
+        except ValueError:
+            return False
+    return value == default and isinstance(value, bool) == isinstance(default, bool)
 
 
 def _parsed(entries: object) -> dict[int, EgressRule]:
@@ -155,6 +174,19 @@ def covers_private(private: EgressRule, listed: EgressRule) -> bool:
     )
 
 
+def _tunnels(at: KeyPath, raw: Mapping[str, Any], rules: Mapping[int, EgressRule]) -> Iterator[Problem]:
+    if "command" not in raw and "mcp" not in raw:
+        return  # a module has `ctx.fetch` and a script `fetch`, which hold every rule
+    for index, rule in rules.items():
+        if rule.needs_inspection:
+            fix = (
+                f'write "{rule.text} +inspect"'
+                if isinstance(raw["egress"][index], str)
+                else "add inspect = true"
+            )
+            yield Problem((*at, "egress", index), f"{NEEDS_INSPECTION}; {fix}")
+
+
 def _credentials_in_plain_sight(node: object, path: KeyPath) -> Iterator[Problem]:
     if isinstance(node, Mapping):
         for key, value in node.items():
@@ -203,14 +235,3 @@ def path_checks(config: Config, file: Path | None) -> Iterator[Problem]:
 def real(path: Path) -> Path:
     """The path with its symbolic links followed as far as they exist."""
     return Path(os.path.realpath(path))
-
-
-def tunnel_rules_without_inspection(tool: ToolConfig) -> tuple[EgressRule, ...]:
-    """The egress rules that an opaque TLS tunnel cannot hold: methods, paths or a secret on https, not
-    inspected.
-
-    For the transparent and proxy doors: there such a rule is a configuration error and never a silent pass.
-    `ctx.fetch` holds every rule, so while it is the only door nothing here is wrong; `load` does not call
-    this.
-    """
-    return tuple(r for r in tool.egress if r.scheme in ("https", "any") and r.is_limited and not r.inspect)

@@ -36,8 +36,18 @@ from fumehood.policies._rule_parts import (
 from fumehood.policies.errors import RuleError
 from fumehood.policies.names import Host, is_ordinary_name
 
-__all__ = ["DEFAULT_PORTS", "EVERY_PORT", "EgressRule", "Scheme", "SecretHeader", "parse_rule"]
+__all__ = [
+    "DEFAULT_PORTS",
+    "EVERY_PORT",
+    "NEEDS_INSPECTION",
+    "EgressRule",
+    "Scheme",
+    "SecretHeader",
+    "for_programs",
+    "parse_rule",
+]
 
+NEEDS_INSPECTION = "methods, paths and secrets hold inside the TLS of a program only with inspection"
 EVERY_PORT = 0  # only in a deny entry that names neither scheme nor port
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
@@ -85,6 +95,14 @@ class EgressRule:
         methods, paths or a secret. An opaque tunnel cannot satisfy it.
         """
         return self.methods is not None or bool(self.paths) or self.secret is not None
+
+    @property
+    def needs_inspection(self) -> bool:
+        """Whether only `ctx.fetch` can use the rule as it stands:
+
+        a program's own TLS would have to be opened for it, and the rule does not ask for that.
+        """
+        return self.scheme == "https" and self.is_limited and not self.inspect
 
     @property
     def target(self) -> tuple[Scheme, str, int]:
@@ -148,6 +166,21 @@ def parse_rule(value: str | Mapping[str, object], *, where: str = "", deny: bool
         fix = f"; write {wrong.fixed!r}" if wrong.fixed else ""
         raise RuleError(f"{place}egress rule {shown!r}: {wrong.what}{fix}") from wrong
     return replace(rule, where=where)
+
+
+def for_programs(rules: tuple[EgressRule, ...]) -> tuple[EgressRule, ...]:
+    """The rules, for something that has no `ctx.fetch`.
+
+    Raises: RuleError for one that could not let anything through.
+    """
+    for rule in rules:
+        if rule.needs_inspection:
+            place = f"{rule.where}: " if rule.where else ""
+            raise RuleError(
+                f"{place}egress rule {rule.text!r}: {NEEDS_INSPECTION}",
+                hint="add +inspect to the rule, or inspect = true where it is a table",
+            )
+    return rules
 
 
 def _from_text(text: str, deny: bool) -> EgressRule:

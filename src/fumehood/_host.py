@@ -214,12 +214,12 @@ class Host:
         from fumehood.broker import EgressPolicy
         from fumehood.isolate import DEFAULT_PATH
         from fumehood.policies._fields import never_granted
-        from fumehood.policies.rules import EgressRule, parse_rule
+        from fumehood.policies.rules import EgressRule, for_programs, parse_rule
 
         if not argv or not argv[0]:
             raise ConfigError("no program to run", hint="write it after `--`: fumehood run -- CMD [ARG]...")
-        rules = tuple(
-            rule if isinstance(rule, EgressRule) else parse_rule(rule, where="allow") for rule in allow
+        rules = for_programs(
+            tuple(rule if isinstance(rule, EgressRule) else parse_rule(rule, where="allow") for rule in allow)
         )
         for path in (*read, *write):
             if not Path(path).exists():

@@ -48,6 +48,11 @@ def test_a_command_that_dies_of_a_signal_gives_128_and_its_number(
         ),
         (["--time", "0.5", "--", "sleep", "100"], 5, "error: run: limit (timeout): "),
         (["--allow", "bad rule", "--", "true"], 2, "error: --allow: egress rule 'bad rule': "),
+        (
+            ["--allow", "GET https://api.example.com", "--", "true"],
+            2,
+            "error: --allow: egress rule 'GET https://api.example.com': methods, paths and secrets",
+        ),
         (["--deny", "*.*", "--", "true"], 2, "error: --deny: egress rule '*.*': "),
         (["--read", "no/where", "--", "true"], 2, "error: --read no/where: there is no such file or folder"),
         (
