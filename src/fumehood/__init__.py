@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fumehood._host import Host
-    from fumehood._result import CallResult, Usage
+    from fumehood._result import CallResult, Enforcement, Usage
     from fumehood._run_script import RunScript
     from fumehood.agent import guard_request, media_result, tainted, unwrap_tainted
     from fumehood.policies.config import Config
@@ -21,6 +21,7 @@ _WHERE = {
     "CallResult": "fumehood._result",
     "Config": "fumehood.policies.config",
     "ConfigError": "fumehood.policies.errors",
+    "Enforcement": "fumehood._result",
     "FumehoodError": "fumehood.policies.errors",
     "Host": "fumehood._host",
     "PolicyDenied": "fumehood.policies.errors",
@@ -39,6 +40,7 @@ __all__ = [
     "CallResult",
     "Config",
     "ConfigError",
+    "Enforcement",
     "FumehoodError",
     "Host",
     "PolicyDenied",

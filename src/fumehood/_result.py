@@ -1,9 +1,12 @@
-"""What a call gives back: the fields of contract section 3, each marked by who vouches for it."""
+"""What a call gives back: the fields of contract section 3, each marked by who vouches for it.
+
+Every field is what `--format json` shows under its name: equal to it, and read like it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 Outcome = Literal["ok", "tool_error", "denied", "limit", "sandbox_error"]
@@ -15,13 +18,38 @@ A crashed tool is the tool's failure: see `CallResult.exit_code`.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class _Table(Mapping[str, Any]):
+    """A value that is read by attribute, and by key as the JSON object it stands for."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in tuple(self):
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (each.name for each in fields(self))  # type: ignore[arg-type]  # what inherits is a dataclass
+
+    def __len__(self) -> int:
+        return len(fields(self))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Usage(_Table):
     """Measured by the host: wall and CPU milliseconds, peak resident bytes. None where nothing ran."""
 
     wall_ms: float
     cpu_ms: float | None = None
     max_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Enforcement(_Table):
+    """What held the call: its tier, and each layer with its level. None and empty where nothing ran."""
+
+    tier: str | None
+    layers: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +76,7 @@ class CallResult:
     stderr: str = ""
     truncated: Mapping[str, bool] = field(default_factory=lambda: {"stdout": False, "stderr": False})
     events: Sequence[Mapping[str, Any]] = ()
-    usage: Usage = Usage(0.0)
+    usage: Usage = field(default_factory=lambda: Usage(0.0))
     tier: str | None = None
     layers: Mapping[str, str] = field(default_factory=dict)
     egress: Sequence[Mapping[str, Any]] = ()
@@ -56,6 +84,16 @@ class CallResult:
     uncollected: Sequence[Mapping[str, str]] = ()
     execution_id: str | None = None
     process_code: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("parts", "events", "egress", "violations", "uncollected"):
+            rows = getattr(self, name)
+            object.__setattr__(self, name, None if rows is None else list(rows))
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """`tier` and `layers`, as the JSON object has them."""
+        return Enforcement(self.tier, self.layers)
 
     @property
     def exit_code(self) -> int:
@@ -81,11 +119,7 @@ class CallResult:
             "stderr": self.stderr,
             "truncated": dict(self.truncated),
             "events": [dict(event) for event in self.events],
-            "usage": {
-                "wall_ms": self.usage.wall_ms,
-                "cpu_ms": self.usage.cpu_ms,
-                "max_rss_bytes": self.usage.max_rss_bytes,
-            },
+            "usage": dict(self.usage),
             "enforcement": {"tier": self.tier, "layers": dict(self.layers)},
             "egress": [dict(row) for row in self.egress],
             "violations": [dict(row) for row in self.violations],

@@ -50,22 +50,22 @@ async def test_what_was_asked_for_is_in_the_store_and_a_part_of_the_result(tmp_p
         kept = [host.store.get(part["source"]["ref"]["address"]) for part in result.parts or ()]
         owned = host.store.owners(result.parts[0]["source"]["ref"]["address"]) if result.parts else ()
     assert (result.outcome, result.value, result.tainted) == ("ok", 1, None)
-    assert result.parts == (
+    assert result.parts == [
         part("image", "image/png", "out/a.png", PNG + b"a"),
         part("image", "image/png", "out/b.png", PNG),
         part("file", "application/pdf", "report", b"%PDF-1.7"),
         part("file", "text/plain", "log.txt", "ü".encode()),
-    )
+    ]
     assert kept == [PNG + b"a", PNG, b"%PDF-1.7", "ü".encode()]
     assert set(owned) == {"alice"}
-    assert result.uncollected == (
+    assert result.uncollected == [
         {"name": "out/not.png", "why": "the bytes do not begin as image/png does"},
         {"name": "none.txt", "why": "there is no such file"},
-    )
+    ]
     assert [row.kind for row in rows] == ["CALL_STARTED", *["CONTENT_STORED"] * 4, "CALL_ENDED"]
     end = rows[-1].data
     assert isinstance(end, dict)
-    assert (end["parts"], end["uncollected"]) == (list(result.parts), list(result.uncollected))
+    assert (end["parts"], end["uncollected"]) == (result.parts, result.uncollected)
 
 
 @pytest.mark.promise("host:files-handed-back")
@@ -78,8 +78,8 @@ async def test_nothing_is_taken_that_was_not_asked_for_or_of_a_call_that_failed(
         plain = await host.call("plain", None)
         failed = await host.call("asks", "fail")
         kinds = [row.kind for row in host.log.events()]
-    assert (plain.outcome, plain.parts, plain.uncollected) == ("ok", None, ())
-    assert (failed.outcome, failed.parts, failed.uncollected) == ("tool_error", None, ())
+    assert (plain.outcome, plain.parts, plain.uncollected) == ("ok", None, [])
+    assert (failed.outcome, failed.parts, failed.uncollected) == ("tool_error", None, [])
     assert "CONTENT_STORED" not in kinds
 
 
@@ -88,9 +88,9 @@ async def test_what_a_tainted_call_left_is_marked_as_untrusted(tmp_path: Path) -
     path = configured(tmp_path, '[tools.t]\nmodule = "tool.py"\ntaint = "always"\ncollect = ["out/b.png"]\n')
     async with Host(load_config(path)) as host:
         result = await host.call("t", None)
-    assert result.parts == (
+    assert result.parts == [
         {**part("image", "image/png", "out/b.png", PNG), "untrusted": {"origin": "tool:t"}},
-    )
+    ]
 
 
 def test_a_command_starts_where_its_files_are_looked_for_and_the_files_are_told(cli: Cli) -> None:
@@ -122,4 +122,4 @@ async def test_a_grant_below_tmp_is_no_file_of_the_call(tmp_path: Path) -> None:
         result = await host.call("t", None)
     assert (result.outcome, result.parts) == ("ok", None)
     # The mount went with the call's namespace, and what it covered is not there for others.
-    assert result.uncollected == ({"name": f"{below}/kept.txt", "why": "there is no such file"},)
+    assert result.uncollected == [{"name": f"{below}/kept.txt", "why": "there is no such file"}]

@@ -194,7 +194,7 @@ async def test_a_process_that_is_used_again_has_its_network_in_every_call_and_be
             await asyncio.sleep(0.01)
         later = [await host.call("t", None), await host.call("t", None)]
     assert [result.value for result in (first, *later)] == [200] * 3, [first.error, later[0].error]
-    assert len(server.seen) == 3 and left.egress == ()
+    assert len(server.seen) == 3 and left.egress == []
     assert [(row["reason"], row["host"], row["port"]) for row in later[0].egress] == [
         ("no-call", "10.0.0.1", 80),
         ("no-call", "10.0.0.1", 81),

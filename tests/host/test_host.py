@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -48,9 +49,26 @@ async def test_events_are_on_record_in_order_before_the_call_ends(make: Make) ->
     async with Host(load_config(path)) as host:
         result = await host.call("t", None)
         rows = list(host.log.events(call_id=result.call_id))
-    assert result.events == tuple({"kind": "N", "data": n} for n in range(5))
+    assert result.events == [{"kind": "N", "data": n} for n in range(5)]
     assert [row.kind for row in rows] == ["CALL_STARTED", *["TOOL_EVENT"] * 5, "CALL_ENDED"]
     assert [row.data["data"] for row in rows[1:6]] == [0, 1, 2, 3, 4]  # type: ignore[index]
+
+
+async def test_a_result_reads_like_the_object_that_the_command_line_prints(make: Make) -> None:
+    source = "def run(input, ctx):\n    ctx.emit('N', 1)\n    print('said')\n    return [1]\n"
+    path = make('[tools.t]\nmodule = "tools/t.py"\ntaint = "always"\n', t__py=source)
+    async with Host(load_config(path)) as host:
+        done, refused = await host.call("t", None, execution_id="e"), await host.call("no-such-tool")
+    for result in (done, refused):
+        shown = result.to_json()
+        assert json.loads(json.dumps(shown)) == shown
+        assert {name: getattr(result, name) for name in shown} == shown
+    assert (done.enforcement["tier"], done.enforcement.tier) == ("namespaces", "namespaces")
+    assert done.enforcement["layers"] == done.layers == done.enforcement.layers
+    assert sorted(done.usage) == ["cpu_ms", "max_rss_bytes", "wall_ms"]
+    assert done.usage["wall_ms"] == done.usage.wall_ms > 0
+    with pytest.raises(KeyError):
+        done.usage["no such figure"]
 
 
 @pytest.mark.requirement("R006")
@@ -176,7 +194,7 @@ async def test_a_refused_system_call_is_named_in_the_result_and_on_record(make: 
         rows = [row for row in host.log.events(call_id=result.call_id) if row.kind == "SANDBOX_VIOLATION"]
     why = "a fresh user namespace brings capabilities back"
     assert result.value == -1
-    assert result.violations == ({"syscall": "unshare", "count": 1, "why": why},)
+    assert result.violations == [{"syscall": "unshare", "count": 1, "why": why}]
     assert [row.data for row in rows] == [{"tool": "t", "syscall": "unshare", "count": 1, "why": why}]
 
 

@@ -130,4 +130,4 @@ async def test_where_the_host_may_not_look_landlock_refuses_what_has_no_door(
     # Below ABI 4 Landlock knows nothing of TCP, and the namespace's kernel refuses it unseen.
     level, value = result.layers["landlock-net"], result.value
     assert (level, value) in [("FULL", "EACCES"), ("MISSING", "ECONNREFUSED")], result.error
-    assert result.egress == ()
+    assert result.egress == []
