@@ -100,6 +100,7 @@ async def test_a_fresh_process_serves_every_call_unless_reuse_is_named(folder: P
 
 
 @pytest.mark.promise("isolate:reuse-is-keyed")
+@pytest.mark.requirement("R476")
 async def test_reuse_goes_by_tool_environment_and_principal(folder: Path) -> None:
     spec = ToolSpec("reused", "module", path=tool(folder, COUNTING), limits=Limits(), reuse=True)
     calls = [("a", "1"), ("a", "1"), ("b", "1"), ("a", "2"), ("a", "1"), ("b", "1")]
