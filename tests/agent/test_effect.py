@@ -41,6 +41,7 @@ async def test_reasoning_deltas_are_shown_only_when_asked_for_apart_from_text_an
 
 
 @pytest.mark.requirement("R400")
+@pytest.mark.requirement("R401")
 @pytest.mark.requirement("R402")
 @pytest.mark.requirement("R403")
 @pytest.mark.requirement("R404")
@@ -54,7 +55,10 @@ async def test_tool_deltas_are_shown_once_and_a_retry_says_that_earlier_ones_are
         on_tool_reset=lambda: heard.append("reset"),
     )
     words: list[str] = []
-    await effect(request(user("x")), EffectContext("e", "s", on_text_delta=words.append))
+    ended = await effect(request(user("x")), EffectContext("e", "s", on_text_delta=words.append))
+    # What a caller gets, and so can put on record, is the whole call: no piece of it.
+    assert ended["tool_calls"] == [{"id": "c1", "name": "t", "input": {"a": 1}}]
+    assert set(ended) == {"content", "tool_calls", "stop_reason", "usage"}
     once = [ToolDelta(0, "c1", "t"), ToolDelta(0, fragment='{"a": 1}')]
     assert heard == once and words == []
     await effect(request(user("x")), EffectContext("e", "s", attempt=2))

@@ -173,6 +173,13 @@ def test_structure_and_provenance_are_checked_in_one_call_and_the_input_is_not_c
     before = json.dumps(body)
     guard_request(body)
     assert json.dumps(body) == before
+    # One walk, in the order of the request: whichever of two faults stands first is the one that is named.
+    broken, tainted_call = user([{"type": "no such part"}]), assistant([call(input_={"q": bad("x")})])
+    assert refusal(request(broken, tainted_call)) == ("MessageStructureError", "messages[0].content[0].type")
+    assert refusal(request(tainted_call, broken)) == (
+        "UntrustedContentError",
+        "messages[0].content[0].input.q",
+    )
 
 
 @pytest.mark.requirement("R055")

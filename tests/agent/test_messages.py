@@ -121,6 +121,9 @@ def test_every_part_goes_through_json_unchanged(part: Json) -> None:
     assert read.to_json() == message
     assert json.loads(read.model_dump_json()) == message
     assert Message.model_validate(read.to_json()) == read
+    for role in ("Assistant", "USER", "tool"):
+        with pytest.raises(ValueError, match="role"):
+            Message.model_validate({**message, "role": role})
 
 
 @pytest.mark.requirement("R195")

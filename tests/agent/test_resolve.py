@@ -84,8 +84,28 @@ async def test_a_request_without_references_is_the_same_object_and_needs_no_reso
     assert await resolve_request_content(body, None, None) is body
 
 
-@pytest.mark.requirement("R119")
 @pytest.mark.requirement("R139")
+async def test_a_resolver_that_minds_no_bound_hands_over_four_blobs_at_most() -> None:
+    handed: list[int] = []
+    running, all_four = 0, asyncio.Event()
+
+    async def heedless(wanted: ContentRef, context: ResolveContext) -> bytes:
+        nonlocal running
+        running += 1
+        if running == RESOLVE_CONCURRENCY:
+            all_four.set()
+        async with asyncio.timeout(5):
+            await all_four.wait()
+        assert context.max_bytes is not None and context.max_bytes <= 80
+        handed.append(len(PNG) + 1000)
+        return PNG + bytes(1000)
+
+    with pytest.raises(UnresolvedContentError):
+        await resolve(request(user([ref(f"a{n}") for n in range(9)])), heedless, max_total_bytes=80)
+    assert 1 <= len(handed) <= RESOLVE_CONCURRENCY and running == RESOLVE_CONCURRENCY
+
+
+@pytest.mark.requirement("R119")
 async def test_fetches_run_four_at_a_time() -> None:
     assert RESOLVE_CONCURRENCY == 4
     running = most = 0

@@ -9,7 +9,7 @@ import pytest
 
 from fumehood.agent._errors import MessageStructureError
 from fumehood.agent._guard import MAX_TAINT_NODES, guard_request
-from fumehood.agent._parts import Message
+from fumehood.agent._parts import Message, ToolSpec
 from fumehood.agent._results import (
     OVERSIZED_INPUT,
     InlineBudget,
@@ -22,6 +22,7 @@ from fumehood.agent._results import (
 )
 from fumehood.agent._taint import tainted
 from fumehood.agent.messages import ToolUsePart, tool_result_part
+from fumehood.policies import ToolConfig
 from tests.agent.samples import (
     PNG,
     WAV,
@@ -58,14 +59,20 @@ def test_a_result_is_the_envelope_with_its_taint_outside() -> None:
 
 @pytest.mark.requirement("R102")
 @pytest.mark.requirement("R103")
-@pytest.mark.requirement("R107")
 @pytest.mark.requirement("R115")
+@pytest.mark.requirement("R201")
 def test_a_declared_tool_hands_over_text_and_media_in_order() -> None:
     output = media_result(["caption", image(), text("second"), ref("a", 5)])
     part = tool_result("c1", "shot", output, returns_media=True)
     assert part.to_json() == result(
         "c1", [text("caption"), image(), text("second"), ref("a", 5)], name="shot"
     )
+
+
+@pytest.mark.requirement("R107")
+def test_one_key_of_the_operators_says_that_a_tool_returns_media_and_the_model_is_told_nothing_new() -> None:
+    assert set(ToolSpec.model_fields) == {"name", "description", "input_schema"}
+    assert [key for key in ToolConfig.model_fields if "media" in key] == ["returns_media"]
 
 
 @pytest.mark.requirement("R059")

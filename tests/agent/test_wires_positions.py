@@ -67,7 +67,6 @@ def test_anthropic_takes_blocks_in_order_and_one_system_text() -> None:
 @pytest.mark.requirement("R169")
 @pytest.mark.requirement("R055")
 @pytest.mark.requirement("R200")
-@pytest.mark.requirement("R201")
 def test_openai_answers_come_first_and_their_media_follow_under_a_header() -> None:
     messages = render("openai-chat", FULL)["messages"]
     assert [message["role"] for message in messages] == [

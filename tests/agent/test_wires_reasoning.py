@@ -30,6 +30,7 @@ Json = dict[str, Any]
 @pytest.mark.requirement("R324")
 @pytest.mark.requirement("R181")
 @pytest.mark.requirement("R459")
+@pytest.mark.requirement("R174")
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_anthropic_thinking_goes_back_byte_for_byte_and_in_its_order(streamed: bool) -> None:
     # A6, and the order that must not be regrouped: thinking, text, tool_use, thinking, tool_use.
@@ -150,7 +151,6 @@ async def test_a_compatible_servers_reasoning_is_read_and_not_sent_back() -> Non
 
 @pytest.mark.requirement("R179")
 @pytest.mark.requirement("R180")
-@pytest.mark.requirement("R174")
 @pytest.mark.requirement("R306")
 @pytest.mark.requirement("R458")
 async def test_readable_reasoning_is_asked_for_only_when_configured() -> None:

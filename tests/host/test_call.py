@@ -46,7 +46,6 @@ def _stable(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-@pytest.mark.requirement("R001")
 def test_json_gives_the_whole_result_with_the_keys_of_the_contract(tools: Cli) -> None:
     done = tools("call", "echo", '{"a": [1, 2.5, null, "ü"]}', "--format", "json")
     assert (done.code, done.err) == (0, "")

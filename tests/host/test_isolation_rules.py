@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,29 @@ def configured(tmp_path: Path, text: str, source: str, host: str = "") -> Path:
     path = tmp_path / "fumehood.toml"
     path.write_text(f'version = 1\n[host]\nstate = "state"\n{host}{text}', encoding="utf-8")
     return path
+
+
+@pytest.mark.requirement("R001")
+async def test_a_call_runs_in_a_process_that_was_made_and_had_imported_the_tool_before_it(
+    tmp_path: Path,
+) -> None:
+    source = (
+        "import os, time\nIMPORTED = time.monotonic()\n"
+        "def run(input, ctx):\n    return [IMPORTED, os.readlink('/proc/self/ns/pid')]\n"
+    )
+    path = configured(tmp_path, '[tools.t]\nmodule = "tool.py"\n', source)
+    async with Host(load_config(path)) as host:
+        first = await host.call("t", None)
+        while not host.isolator.parked("t"):
+            await asyncio.sleep(0.01)
+        (spare,) = host.isolator.parked("t")
+        its_own = os.readlink(f"/proc/{spare}/ns/pid")
+        asked = time.monotonic()
+        second = await host.call("t", None)
+    imported, seen = second.value
+    assert imported < asked and first.value[0] < imported
+    assert seen == its_own != os.readlink("/proc/self/ns/pid")
+    assert "tool" not in sys.modules, "the host never imports it"
 
 
 @pytest.mark.requirement("R002")

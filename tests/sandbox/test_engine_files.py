@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from fumehood.sandbox import ScriptRunner
+from fumehood.sandbox._registry import backend_for
+from fumehood.sandbox._wasm_backend import WasmBackend
 from fumehood.sandbox.child import _capi, _jsbuild, _wasm
 from fumehood.sandbox.child._build import load_entry
 from fumehood.sandbox.child._cache import Cache, CacheError, bundle, default_folder, unbundle
@@ -48,6 +50,18 @@ async def test_another_process_bakes_the_same_image_as_the_one_in_the_cache(runn
     )
     cached = load_entry(Cache(default_folder()), "js", fuel=False)
     assert cached is not None and cached[1]["image"] == done.stdout.strip()
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("R017")
+async def test_what_runs_a_script_unless_told_otherwise_is_quickjs_compiled_to_wasm(
+    runner: ScriptRunner,
+) -> None:
+    chosen = backend_for(runner.backends(), "js", None)
+    assert isinstance(chosen, WasmBackend) and chosen is runner.backends()["quickjs"]
+    assert _jsbuild.patch(_jsbuild.find_reactor()).module[:8] == b"\0asm\1\0\0\0"
+    used = (await runner.run("1 + 1")).usage["memory_bytes"]
+    assert used > 0 and used % 65536 == 0, "the memory of a WASM instance is whole pages"
 
 
 def test_what_is_not_the_reactor_is_refused() -> None:

@@ -19,7 +19,6 @@ from tests.sandbox.conftest import TOOLS, call_tool
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.requirement("R017")
 @pytest.mark.parametrize(
     ("code", "value"),
     [
