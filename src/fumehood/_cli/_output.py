@@ -211,7 +211,12 @@ def cell_len(text: str) -> int:
 def _console(settings: Settings, *, stderr: bool) -> Console:
     from rich.console import Console
 
+    class Told(Console):
+        def on_broken_pipe(self) -> None:
+            """rich would end us with exit code 1; whoever reads the code is to know that it was the pipe."""
+            raise  # noqa: PLE0704 - called while the BrokenPipeError is handled
+
     plain = settings.color is not None and not settings.color
-    return Console(
+    return Told(
         stderr=stderr, highlight=False, markup=False, emoji=False, color_system=None if plain else "auto"
     )

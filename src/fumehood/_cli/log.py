@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -251,13 +252,24 @@ def _anchor(text: str | None) -> Head | None:
 
 @contextlib.contextmanager
 def _target(output: str | None) -> Iterator[TextIO]:
+    """stdout, or a new file that is whole or not there."""
     if output is None:
         yield sys.stdout
         return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with Path(output).open("x", encoding="utf-8") as stream:
-            yield stream
+        stream = Path(output).open("x", encoding="utf-8")  # noqa: SIM115 - closed below, and removed on failure
     except FileExistsError:
         raise ConfigError(f"--output {output}: exists already", hint="name a file that does not") from None
     except OSError as error:
-        raise ConfigError(f"--output {output}: {error.strerror}") from error
+        raise ConfigError(
+            f"--output {output}: {error.strerror}", hint="name a file in a folder that you can write"
+        ) from error
+    try:
+        with stream:
+            yield stream
+    except BaseException as error:
+        Path(output).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise ConfigError(f"--output {output}: {error.strerror}; nothing was left there") from error
+        raise
