@@ -47,8 +47,7 @@ def decoder_for(encoding: str) -> Decoder | None:
 
     Raises: BadCoding for stacked codings.
     """
-    names = [name.strip().lower() for name in encoding.split(",") if name.strip()]
-    names = [name for name in names if name != "identity"]
+    names = _names(encoding)
     if len(names) > 1:
         raise BadCoding(f"{len(names)} stacked content codings; one is the limit")
     match names:
@@ -61,6 +60,16 @@ def decoder_for(encoding: str) -> Decoder | None:
         case ["zstd"] if "zstd" in codings():
             return _Zstd()
     return None
+
+
+def is_coded(encoding: str) -> bool:
+    """Whether a Content-Encoding value names any coding at all."""
+    return bool(_names(encoding))
+
+
+def _names(encoding: str) -> list[str]:
+    names = [name.strip().lower() for name in encoding.split(",") if name.strip()]
+    return [name for name in names if name != "identity"]
 
 
 class _Zlib:

@@ -19,8 +19,9 @@ from typing import Any
 
 import httpcore
 
+from fumehood.broker._answer import HIDDEN
 from fumehood.broker._call import BrokerCall, Permit
-from fumehood.broker._decode import BadCoding, Decoder, decoder_for
+from fumehood.broker._decode import BadCoding, Decoder, decoder_for, is_coded
 from fumehood.broker._dial import PinnedBackend
 from fumehood.broker._exchange import Exchange, Headers, ResponseHead, UpstreamFailed
 from fumehood.broker._fetch_request import FetchRequest, check_request, next_request, outgoing
@@ -265,8 +266,10 @@ class _Hop:
         if length is not None and not bodiless and int(length) > self._most:
             raise await self._cut("budget-bytes", f"the answer announces {length} bytes, over {self._most}")
         try:
-            coding = None if bodiless else head.get("content-encoding")
-            decoder = decoder_for(", ".join(head.all("content-encoding"))) if coding is not None else None
+            coding = "" if bodiless else ", ".join(head.all("content-encoding"))
+            decoder = decoder_for(coding) if coding else None
+            if decoder is None and self._scrubber.is_looking and is_coded(coding):
+                raise BadCoding(HIDDEN)
             return *self._exchange.ready(), decoder
         except (UpstreamFailed, BadCoding) as error:
             raise await self._failed(error) from error

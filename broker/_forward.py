@@ -18,10 +18,11 @@ from typing import Protocol
 import httpcore
 
 from fumehood.broker._addresses import Address
+from fumehood.broker._answer import AnswerBody, in_the_clear, kept, scrubbed
 from fumehood.broker._call import BrokerCall, Permit
 from fumehood.broker._child import ChildStream
 from fumehood.broker._exchange import Exchange, Headers, ResponseHead, UpstreamFailed
-from fumehood.broker._head import HOP_BY_HOP, NOT_IN_TRAILERS, BadHead, RequestHead
+from fumehood.broker._head import NOT_IN_TRAILERS, BadHead, RequestHead
 from fumehood.broker._meant import alike, wrongly_meant
 from fumehood.broker._secrets import Scrubber, with_secret
 from fumehood.broker._target import Target
@@ -294,25 +295,26 @@ class Forward:
         bodiless = head.method == "HEAD" or answer.status in (204, 304)
         if most is not None and not bodiless and length is not None and int(length) > most:
             raise await self._cut(permit, "budget-bytes", f"the answer announces {length} bytes, over {most}")
+        decoder = None
+        if not bodiless:
+            answer, decoder = in_the_clear(answer, scrubber)
+        body = AnswerBody(decoder, scrubber, most)
         # Head and what of the body is there already go out in one write: a send costs more than all of the
         # above.
         first, whole = connection.ready()
-        received = len(first)
-        if most is not None and received > most:
-            raise await self._cut(permit, "budget-bytes", f"the answer has over {most} bytes")
+        parts = body.feed(first)
         shown = ResponseHead(answer.status, scrubber.text(answer.phrase), answer.headers, answer.version)
-        await self._caller.start(
-            shown, scrubbed(kept(answer), scrubber), scrubber.feed(first), bodiless=bodiless, whole=whole
-        )
+        headers = scrubbed(kept(answer), scrubber)
+        at_once = whole and decoder is None
+        await self._caller.start(shown, headers, next(parts, b""), bodiless=bodiless, whole=at_once)
+        for part in parts:
+            await self._caller.write(part)
         if not whole:
             async for piece in connection.body():
-                received += len(piece)
-                if most is not None and received > most:
-                    raise await self._cut(permit, "budget-bytes", f"the answer has over {most} bytes")
-                if piece := scrubber.feed(piece):
-                    await self._caller.write(piece)
+                for part in body.feed(piece):
+                    await self._caller.write(part)
         last = scrubbed(_trailing(connection.trailers), scrubber)
-        await self._caller.finish(b"".join(scrubber.finish()), last)
+        await self._caller.finish(body.finish(), last)
 
     async def _switched(
         self, permit: Permit, exchange: Exchange, answer: ResponseHead, scrubber: Scrubber
@@ -368,24 +370,3 @@ def _trailing(trailers: Headers, rule: EgressRule | None = None) -> Headers:
     return tuple(
         (key, value) for key, value in trailers if alike(key) not in NOT_IN_TRAILERS and alike(key) != ours
     )
-
-
-def kept(answer: ResponseHead) -> Headers:
-    """The headers of an answer that go on to the child: not those of the connection that it came by.
-
-    A length stays whatever Connection names: the child's framing relies on it.
-    """
-    named = {option.strip().lower() for value in answer.all("connection") for option in value.split(",")}
-    dropped = (HOP_BY_HOP | named) - {"content-length"}
-    return tuple((key, value) for key, value in answer.headers if key.lower() not in dropped)
-
-
-def scrubbed(headers: Headers, scrubber: Scrubber) -> Headers:
-    """The headers with secrets masked, in names too and across the colon."""
-    out = []
-    for key, value in headers:
-        line = scrubber.text(f"{key}: {value}")
-        if line != f"{key}: {value}":
-            key, _, value = line.partition(": ") if ": " in line else ("x-masked", "", line)
-        out.append((key, value))
-    return tuple(out)

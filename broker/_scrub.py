@@ -1,9 +1,9 @@
 """Takes secret values out of bytes that go back to a tool, in the spellings that servers give them.
 
 Found: the value as it is, percent-encoded, with JSON's or HTML's escapes, with two of these or one twice
-over, in hex, and in base64 wherever it stands in what was encoded; also where it is split over pieces. The
-time is linear in the bytes, and only what may be the start of a value is held back, so that event streams
-flow.
+over, in hex, in UTF-16, and in base64 wherever it stands in what was encoded; also where it is split over
+pieces. The time is linear in the bytes, and only what may be the start of a value is held back, so that event
+streams flow.
 Best effort by nature: a peer that means to tell the value can (reversed, in pieces, in another coding). At
 either edge of a base64 run up to four bits of the value stay.
 """
@@ -44,6 +44,11 @@ class Scrubber:
 
     def __repr__(self) -> str:
         return f"<Scrubber of {len(self._spellings)} spellings>"
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether there is a value to look for."""
+        return bool(self._spellings)
 
     @property
     def is_holding(self) -> bool:
@@ -208,8 +213,9 @@ _READ = _Escapes()
 
 
 def _spellings(value: bytes) -> set[bytes]:
-    """The value, and what becomes of it in hex and in base64, whatever stands before and after it."""
+    """The value, and what becomes of it in hex, in UTF-16 and in base64, whatever stands before and after."""
     found = {value, value.replace(b" ", b"+"), value.hex().encode(), value.hex().upper().encode()}
+    found.add(b"\0".join(value[at : at + 1] for at in range(len(value))))  # UTF-16, either byte order
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + value)
         run = encoded[(before * 8 + 5) // 6 : (before + len(value)) * 8 // 6]

@@ -8,6 +8,7 @@ Not here: which origin gets one (the rule that matched, decided anew for each re
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 
@@ -22,7 +23,7 @@ SecretLookup = Callable[[str], str]
 
 
 def fill(secret: SecretHeader, lookup: SecretLookup) -> tuple[str, tuple[bytes, ...]]:
-    """The header's value with every {NAME} looked up, and the values by themselves.
+    """The header's value with every {NAME} looked up, and what to look for in answers.
 
     Raises: HostError without the value when a secret is missing or cannot stand in a header.
     """
@@ -41,7 +42,18 @@ def fill(secret: SecretHeader, lookup: SecretLookup) -> tuple[str, tuple[bytes, 
         return value
 
     text = re.sub(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}", value_of, secret.value)
-    return text, tuple(values)
+    return text, (*values, *_of_basic(text))
+
+
+def _of_basic(text: str) -> tuple[bytes, ...]:
+    """What servers make of Basic credentials (RFC 7617): user and password, and the password by itself."""
+    scheme, _, coded = text.partition(" ")
+    try:
+        pair = base64.b64decode(coded.strip(), validate=True) if scheme.lower() == "basic" else b""
+    except ValueError:
+        return ()
+    user, colon, password = pair.partition(b":")
+    return (pair, password) if colon and password else ()
 
 
 def with_secret(

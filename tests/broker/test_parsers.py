@@ -380,6 +380,7 @@ SPELT: dict[str, Callable[[bytes], bytes]] = {
     "json in html": lambda value: html.escape(json.dumps(value.decode())[1:-1]).encode(),
     "hex": lambda value: value.hex().encode(),
     "HEX": lambda value: value.hex().upper().encode(),
+    "utf-16": lambda value: value.decode().encode("utf-16-le")[:-1],
 }  # fmt: skip
 
 
