@@ -17,6 +17,7 @@ from fumehood.isolate._child import Child
 
 logger = logging.getLogger(__name__)
 
+_OVER_S = 10.0  # until calls that were killed have told so to whoever made them
 BURIED_S = 0.003
 """Between a child's end and its taking apart."""
 
@@ -79,3 +80,29 @@ class Endings:
         for child in tuple(self.living):
             with contextlib.suppress(OSError):
                 await self.discard(child)
+
+
+class Calls:
+    """How many calls are under way: each stands in a `with` of this."""
+
+    def __init__(self) -> None:
+        self._many = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __enter__(self) -> None:
+        self._many += 1
+        self._idle.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._many -= 1
+        if self._many == 0:
+            self._idle.set()
+
+    async def over(self) -> None:
+        """Wait until all are over, which they are soon: their processes have been killed."""
+        try:
+            async with asyncio.timeout(_OVER_S):
+                await self._idle.wait()
+        except TimeoutError:
+            logger.warning("%d calls go on %g s after their processes were killed", self._many, _OVER_S)

@@ -27,12 +27,17 @@ class Janitor:
         if self._socket is not None or not any(self._folders.values()):
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket = ours
-        with theirs:
-            self._process = await asyncio.wrap_future(
-                _spawn.spawn(self._executable, theirs, subprocess.DEVNULL, module="janitor")
-            )
-        ours.send(json.dumps(self._folders).encode())
+        self._socket = ours  # at once: two tools may start beside each other
+        try:
+            with theirs:
+                self._process = await asyncio.wrap_future(
+                    _spawn.spawn(self._executable, theirs, subprocess.DEVNULL, module="janitor")
+                )
+            ours.send(json.dumps(self._folders).encode())
+        except BaseException:  # the next start tries again
+            ours.close()
+            self._socket = None
+            raise
 
     async def close(self) -> None:
         """Let it go; it finds nothing left to do."""

@@ -209,8 +209,13 @@ class Line:
                     await self._loop.sock_sendall(self._sock, header(DATA, len(chunk)) + chunk)
 
     def close(self) -> None:
-        """Hear nothing more, let both ends go and every descriptor that nobody took."""
+        """Hear nothing more, let both ends go and every descriptor that nobody took; whoever still waits for
+        a message is told that there is none.
+        """
         self.read_no_more()
+        self._fault = self._fault or EOFError()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
         self._sock.close()
         self.theirs.close()
         while self._fds:

@@ -73,12 +73,19 @@ class ZygoteHandle:
         """
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        errors_read, errors_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            errors_read, errors_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
         try:
             self._process = await asyncio.wrap_future(_spawn.spawn(self._executable, theirs, errors_write))
-        except OSError as error:
+        except BaseException as error:
             ours.close()
             os.close(errors_read)
+            if not isinstance(error, OSError):
+                raise
             raise SandboxUnavailable(
                 f"the sandbox's interpreter cannot be started: {error}", hint=_spawn.remedy(error)
             ) from error

@@ -8,18 +8,17 @@ the order they came.
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
 import os
 import socket
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from fumehood.isolate import _bpf, _spawn, _watch
+from fumehood.isolate._cage import Cage, Key
 from fumehood.isolate._cgroups import Groups
 from fumehood.isolate._child import Child, Streams
-from fumehood.isolate._endings import Endings
+from fumehood.isolate._endings import Calls, Endings
 from fumehood.isolate._janitor import Janitor
 from fumehood.isolate._line import OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import how_ended
@@ -44,35 +43,7 @@ REFILL_PAUSE_S = 0.004
 """Between a call's end and the fork of the next spare, which would else share the cores with the caller's
 next step, the log's row of the end. Whoever needs a child meanwhile forks his own."""
 _ENDED_S = 1.0  # between the end of a child's socket and the news of its end
-RENEW_S = 3600.0  # a zygote's address layout and hash seed are every child's: start them afresh now and then
 IDLE_S = 900.0  # a tool nobody calls keeps no zygote for ever
-
-
-@dataclass(slots=True)
-class _Cage:
-    """One generation of one tool: its zygote and the children parked for it.
-
-    demand: how many calls ran at once lately, decaying; as many spares are parked. waiting: calls that fork
-    on demand right now.
-    """
-
-    spec: ToolSpec
-    stamp: Stamp
-    zygote: ZygoteHandle
-    born: float
-    used: float
-    spares: collections.deque[Child] = field(default_factory=collections.deque)
-    kept: dict[_Key, Child] = field(default_factory=dict)
-    due: asyncio.TimerHandle | None = None
-    refill: asyncio.Task[None] | None = None
-    running: int = 0
-    waiting: int = 0
-    demand: float = 1.0
-    retired: bool = False
-
-
-_Key = tuple[str | None, tuple[tuple[str, str], ...]]
-"""What a kept process may serve: one principal, one environment."""
 
 
 class Isolator:
@@ -93,11 +64,12 @@ class Isolator:
         self._scratch = Scratch() if tier != "namespaces" else None
         folders = [str(self._scratch.root)] if self._scratch is not None else []
         self._janitor = Janitor(self._machine.executable, self._groups.folders, folders)
-        self._cages: dict[str, _Cage] = {}
+        self._cages: dict[str, Cage] = {}
         self._starting: dict[str, asyncio.Lock] = {}
         self._endings = Endings()
         self._watches: dict[Child, _watch.Watch] = {}  # of those that wait for a call
         self._closed = False
+        self._calls = Calls()
 
     async def __aenter__(self) -> Isolator:
         return self
@@ -134,28 +106,29 @@ class Isolator:
         signals: passes signals on to the process while it runs. Raises SandboxUnavailable when no cage can be
         built. Everything the tool can do wrong is in the result's verdict instead.
         """
-        key: _Key = (principal, tuple(sorted(frame.env.items())))
+        key: Key = (principal, tuple(sorted(frame.env.items())))
         keep = False
         started = time.perf_counter()
-        try:
-            cage, child = await self._ready(spec, key, streams)
-        except DidNotLoad as error:
-            if error.doors:
-                await services.doors(doors_of(spec, error.doors))
-            return not_started(error, time.perf_counter() - started)
-        try:
-            if signals is not None:
-                signals.child = child
-            ended = await (session := Session(child, spec, frame, services)).run()
-            keep = session.kept and streams is None and ended.verdict.outcome == "ok" and child.quiet
-            return ended
-        finally:
-            if signals is not None:
-                signals.child = None
-            cage.running -= 1
-            if not (keep and self._keep(cage, key, child)):
-                self._bury(child)
-            self._after_call(cage)
+        with self._calls:
+            try:
+                cage, child = await self._ready(spec, key, streams)
+            except DidNotLoad as error:
+                if error.doors:
+                    await services.doors(doors_of(spec, error.doors))
+                return not_started(error, time.perf_counter() - started)
+            try:
+                if signals is not None:
+                    signals.child = child
+                ended = await (session := Session(child, spec, frame, services)).run()
+                keep = session.kept and streams is None and ended.verdict.outcome == "ok" and child.quiet
+                return ended
+            finally:
+                if signals is not None:
+                    signals.child = None
+                cage.running -= 1
+                if not (keep and self._keep(cage, key, child)):
+                    self._bury(child)
+                self._after_call(cage)
 
     async def start(self, spec: ToolSpec, frame: CallFrame, streams: Streams) -> Running:
         """Start a command that lives until it ends or is killed: a worker, an MCP server.
@@ -163,20 +136,29 @@ class Isolator:
         streams: the caller holds their other ends. Raises SandboxUnavailable when no cage can be built or the
         program cannot be started.
         """
-        try:
-            cage, child = await self._ready(spec, None, streams)
-        except DidNotLoad as error:
-            _close(error.doors)
-            raise SandboxUnavailable(f"{spec.argv[0]} did not start: {error.text}") from None
-        await child.begin(spec, frame)
-        return Running(child, lambda: self._finished(cage, child))
+        with self._calls:
+            try:
+                cage, child = await self._ready(spec, None, streams)
+            except DidNotLoad as error:
+                _close(error.doors)
+                raise SandboxUnavailable(f"{spec.argv[0]} did not start: {error.text}") from None
+            try:
+                await child.begin(spec, frame)
+            except BaseException:
+                await asyncio.shield(self._finished(cage, child))
+                raise
+            return Running(child, lambda: self._finished(cage, child))
 
-    async def _finished(self, cage: _Cage, child: Child) -> None:
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise SandboxUnavailable("the isolator is closed")
+
+    async def _finished(self, cage: Cage, child: Child) -> None:
         cage.running -= 1
         await self._discard(child)
         self._after_call(cage)
 
-    def _parked(self, cage: _Cage, key: _Key) -> Child | None:
+    def _parked(self, cage: Cage, key: Key) -> Child | None:
         """A child that waits for this call, if one does, is still alive (the kernel may have taken it for
         memory) and has said nothing meanwhile.
         """
@@ -190,7 +172,7 @@ class Isolator:
             self._bury(child)
         return None
 
-    def _keep(self, cage: _Cage, key: _Key, child: Child) -> bool:
+    def _keep(self, cage: Cage, key: Key, child: Child) -> bool:
         """Park a `reuse` tool's process for its key; the one that waited longest makes room."""
         if cage.retired or self._closed:
             return False
@@ -202,35 +184,38 @@ class Isolator:
         self._look_after(cage, child)
         return True
 
-    async def _ready(self, spec: ToolSpec, key: _Key | None, streams: Streams | None) -> tuple[_Cage, Child]:
+    async def _ready(self, spec: ToolSpec, key: Key | None, streams: Streams | None) -> tuple[Cage, Child]:
         """A child that is loaded, and its cage, which counts it as running from now on.
 
         Whoever kills a zygote costs the calls that ran; one that had not begun goes to the next zygote.
         """
         for last in (False, True):
+            self._refuse_when_closed()
             try:
                 cage = await self._cage(spec)
             except NoToolFile as error:
                 raise DidNotLoad("start", str(error)) from None
+            except OSError as error:
+                raise _no_process(error) from error
             cage.running += 1
             cage.demand = max(cage.demand * 0.95, float(cage.running))
             cage.used = time.monotonic()
             try:
+                self._refuse_when_closed()
                 child = self._parked(cage, key) if key is not None and streams is None else None
                 return cage, child or await self._on_demand(cage, streams)
             except BaseException as error:
                 cage.running -= 1
                 self._after_call(cage)
-                if isinstance(error, OSError):  # nothing left for the host itself
-                    hint = _spawn.remedy(error)
-                    raise SandboxUnavailable(f"a process cannot be started: {error}", hint=hint) from error
+                if isinstance(error, OSError):
+                    raise _no_process(error) from error
                 if not isinstance(error, ZygoteGone):
                     raise
                 if last:
                     raise DidNotLoad("start", f"the tool's zygote ended: {error}") from None
         raise AssertionError("the last round returns or raises")
 
-    async def _on_demand(self, cage: _Cage, streams: Streams | None) -> Child:
+    async def _on_demand(self, cage: Cage, streams: Streams | None) -> Child:
         cage.waiting += 1
         try:
             return await self._fresh(cage, streams)
@@ -239,15 +224,15 @@ class Isolator:
 
     # -- cages -----------------------------------------------------------------------------------------------
 
-    async def _cage(self, spec: ToolSpec) -> _Cage:
+    async def _cage(self, spec: ToolSpec) -> Cage:
         lock = self._starting.setdefault(spec.name, asyncio.Lock())
         cage = self._cages.get(spec.name)
-        if cage is not None and not lock.locked() and cage.stamp.untouched() and _serves(cage, spec):
+        if cage is not None and not lock.locked() and cage.stamp.untouched() and cage.serves(spec):
             return cage
         async with lock:  # one start at a time a tool; asyncio.Lock is fair
             stamp, now = Stamp.of(spec), time.monotonic()
             cage = self._cages.get(spec.name)
-            if cage is not None and cage.stamp.files == stamp.files and _serves(cage, spec):
+            if cage is not None and cage.stamp.files == stamp.files and cage.serves(spec):
                 cage.stamp = stamp
                 return cage
             self._retire(spec.name)
@@ -266,7 +251,7 @@ class Isolator:
             except BaseException:
                 self._slots.give_back(zygote.plan["slot"])
                 raise
-            cage = self._cages[spec.name] = _Cage(spec, stamp, zygote, now, now)
+            cage = self._cages[spec.name] = Cage(spec, stamp, zygote, now, now)
             return cage
 
     def _retire(self, name: str) -> None:
@@ -303,7 +288,7 @@ class Isolator:
             return _GROUP_COUNTS
         return 0 if self._machine.root else _watch.tasks_of(os.getuid())
 
-    def _after_call(self, cage: _Cage) -> None:
+    def _after_call(self, cage: Cage) -> None:
         """Refill the spares, or let a retired cage go once its last call has ended."""
         if cage.retired or self._closed:
             if cage.running == 0:
@@ -312,12 +297,12 @@ class Isolator:
             loop = asyncio.get_running_loop()
             cage.due = loop.call_later(REFILL_PAUSE_S, self._start_refill, cage)
 
-    def _start_refill(self, cage: _Cage) -> None:
+    def _start_refill(self, cage: Cage) -> None:
         cage.due = None
         if not cage.retired and not self._closed and (cage.refill is None or cage.refill.done()):
             cage.refill = asyncio.create_task(self._refill(cage))
 
-    async def _refill(self, cage: _Cage) -> None:
+    async def _refill(self, cage: Cage) -> None:
         # Whoever waits for a child of his own comes first; the last of them starts the refill again.
         while (
             len(cage.spares) < self._wanted(cage)
@@ -329,12 +314,14 @@ class Isolator:
                 child = await self._fresh(cage, None)
             except (DidNotLoad, SandboxUnavailable, ZygoteGone) as error:
                 _close(getattr(error, "doors", []))
+                if self._closed:
+                    return
                 logger.warning("no spare for tool %s: %s", cage.spec.name, error)
                 return
             cage.spares.append(child)
             self._look_after(cage, child)
 
-    def _look_after(self, cage: _Cage, child: Child) -> None:
+    def _look_after(self, cage: Cage, child: Child) -> None:
         """Memory and CPU time are bounded while a process waits for a call too.
 
         What its module started when it was imported, or an earlier call left behind, may go on.
@@ -356,10 +343,10 @@ class Isolator:
         if watch is not None:
             watch.stop()
 
-    def _wanted(self, cage: _Cage) -> int:
+    def _wanted(self, cage: Cage) -> int:
         return min(MAX_SPARES, max(self._spares, round(cage.demand)))
 
-    async def _let_go(self, cage: _Cage) -> None:
+    async def _let_go(self, cage: Cage) -> None:
         if cage.due is not None:
             cage.due.cancel()
         if cage.refill is not None:
@@ -374,7 +361,7 @@ class Isolator:
 
     # -- children --------------------------------------------------------------------------------------------
 
-    async def _fresh(self, cage: _Cage, streams: Streams | None) -> Child:
+    async def _fresh(self, cage: Cage, streams: Streams | None) -> Child:
         """A child that has entered its cage and imported the tool."""
         spec = cage.spec
         child = Child(cage.zygote, self._scratch)
@@ -384,6 +371,7 @@ class Isolator:
                 await child.fork(streams, self._groups, spec.limits, stdin_pipe=spec.kind == "command")
                 await child.enter_cage()
                 await child.load(spec.limits.start_s, spec.limits.output)
+                self._refuse_when_closed()
             except TimeoutError:
                 raise DidNotLoad(
                     "start", f"the tool's import did not end within {spec.limits.start_s:g} s"
@@ -420,8 +408,14 @@ class Isolator:
         await self._endings.discard(child)
 
     async def close(self) -> None:
-        """Kill every child and every zygote and see them gone."""
+        """Kill every child and every zygote and see them gone.
+
+        Calls that run end with a verdict, those that have not begun are refused.
+        """
         self._closed = True
+        for child in self._endings.living:
+            child.kill()
+        await self._calls.over()
         cages = list(self._cages.values())
         self._cages.clear()
         for cage in cages:
@@ -436,13 +430,9 @@ class Isolator:
         await self._janitor.close()
 
 
-def _serves(cage: _Cage, spec: ToolSpec) -> bool:
-    """Whether this generation still takes calls of the tool as it is configured now."""
-    return (
-        (cage.spec is spec or cage.spec == spec)
-        and cage.zygote.alive
-        and time.monotonic() - cage.born < RENEW_S
-    )
+def _no_process(error: OSError) -> SandboxUnavailable:
+    """What is said when nothing is left for the host itself."""
+    return SandboxUnavailable(f"a process cannot be started: {error}", hint=_spawn.remedy(error))
 
 
 def _close(sockets: list[socket.socket]) -> None:

@@ -91,6 +91,31 @@ async def test_a_killed_zygote_ends_its_calls_with_a_verdict_and_the_next_call_h
         assert short(await isolator.call(quick, CallFrame("n", None, PATH), Services())) == "ok"
 
 
+@pytest.mark.promise("isolate:nothing-outlives-a-call")
+@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
+async def test_who_closes_ends_what_runs_and_refuses_what_begins(folder: Path, tier: Tier) -> None:
+    marker = f"31536000.{os.getpid()}3"
+    asleep = ToolSpec("asleep", "module", path=tool(folder, ASLEEP), limits=Limits())
+    other = ToolSpec("other", "command", argv=("sleep", marker), limits=Limits())
+    host = psutil.Process()
+    before = (host.num_fds(), len(host.children(recursive=True)))
+    isolator = Isolator(tier, spares=1)
+    running_calls = [
+        asyncio.create_task(isolator.call(asleep, CallFrame("c", marker, PATH), Services())) for _ in range(2)
+    ]
+    assert await settled(lambda: len(running(marker)) >= 2, True)
+    beginning = asyncio.create_task(isolator.call(other, CallFrame("n", None, PATH), Services()))
+    await asyncio.sleep(0)  # it has asked for a zygote
+    await isolator.close()
+    assert all(call.done() for call in (*running_calls, beginning))
+    assert [short(await call) for call in running_calls] == ["sandbox_error crashed SIGKILL"] * 2
+    for late in (beginning, isolator.call(other, CallFrame("l", None, PATH), Services())):
+        with pytest.raises(SandboxUnavailable, match="the isolator is closed"):
+            await late
+    assert (running(marker), isolator.living) == ([], 0)
+    assert await settled(lambda: (host.num_fds(), len(host.children(recursive=True))), before) == before
+
+
 @pytest.mark.promise("isolate:fresh-child")
 async def test_a_fresh_process_serves_every_call_unless_reuse_is_named(folder: Path) -> None:
     spec = ToolSpec("fresh", "module", path=tool(folder, COUNTING), limits=Limits())
@@ -126,6 +151,11 @@ async def test_a_process_that_failed_or_talks_between_calls_is_not_used_again(fo
     assert (short(second), second.verdict.value) == ("ok", 1)
 
 
+ASLEEP = """
+import subprocess
+def run(input, ctx):
+    subprocess.run(["sleep", input])
+"""
 IMPATIENT = """
 import asyncio
 count = 0
