@@ -28,11 +28,19 @@ class UnusableTool(Exception):
     """The tool's file is there but is no tool."""
 
 
+def prepare() -> None:
+    """What can be done while the host looks at this process: it opens nothing, no code of the tool runs."""
+    _reseed()
+    _dummy_round()
+
+
 def serve_module(channel: Channel, path: str, name: str, tmp: str) -> None:
     """Import the tool as the module `name`, report, wait for the call, run it, answer."""
-    _reseed()
     function, failure = _load(path, name)
-    _dummy_round(function)
+    if function is not None and _is_coroutine_function(function):
+        import asyncio
+
+        asyncio.run(_await_nothing())
     channel.send({"t": "ready", "error": failure})
     while True:
         call, _ = channel.receive()
@@ -203,12 +211,8 @@ def _reseed() -> None:
         numpy_random.seed(int.from_bytes(os.urandom(4), "big"))
 
 
-def _dummy_round(function: Any) -> None:
+def _dummy_round() -> None:
     """One call of nothing, in the finished child: what a call writes is copied while nobody waits."""
-    if function is not None and _is_coroutine_function(function):
-        import asyncio
-
-        asyncio.run(_await_nothing())
     context = SyncContext(None, "", "", "")  # type: ignore[arg-type]
     encode(
         {
@@ -228,7 +232,7 @@ def warm(with_asyncio: bool) -> None:
         import asyncio
 
         asyncio.run(_await_nothing())
-    _dummy_round(None)
+    _dummy_round()
     "text".encode("utf-8", "replace").decode("utf-8", "replace")
     traceback.TracebackException.from_exception(ValueError("warm"))
 

@@ -240,6 +240,8 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
             )
             os._exit(72)
         channel.send_with({"t": "caged", "layers": layers}, [] if listener is None else [listener])
+        if plan["tool"]["kind"] == "module":
+            runtime.prepare()
         channel.receive()  # the host has looked at us from outside and says go on
         if plan["tool"]["kind"] == "module":
             runtime.serve_module(channel, plan["tool"]["path"], plan["tool"]["name"], plan["tmp"])

@@ -35,6 +35,7 @@ def main(folder: str, control: socket.socket) -> None:
             try:
                 control.close()
                 channel = channels.Channel(socket.socket(fileno=fds[0]))
+                runtime.prepare()
                 runtime.serve_module(channel, plan["tool"]["path"], plan["tool"]["name"], "/tmp")
             except channels.HostGone:
                 pass  # the answer was taken
