@@ -216,8 +216,21 @@ class TransparentDoor:
         if self._names.is_synthetic(address):
             return None
         if judge_address(address).because.endswith("loopback"):
-            return Target("tunnel", Host("localhost", "name"), port)
+            return self._own_loopback(address, port)
         return _literal(address, port)
+
+    def _own_loopback(self, address: Address, port: int) -> Target:
+        """What a connection to the tool's own loopback is for. Its client may have said localhost or the
+        address, and nothing tells which: it is the address where an entry names it and none denies the name.
+        """
+        named, literal = Target("tunnel", Host("localhost", "name"), port), _literal(address, port)
+        by_name, by_address = (
+            match(self._call.policy, EgressRequest(target, None, "transparent"))
+            for target in (named, literal)
+        )
+        if by_name.reason == "denied-by-rule" or by_address.rule is None:
+            return named if by_name.rule or not by_address.near else literal
+        return literal
 
     async def _refuse_early(self) -> None:
         """Connections and questions that came before the call began."""

@@ -35,13 +35,14 @@ async def caged(
     early: str = "",
     mode: str = "enforce",
     watched: bool = True,
+    deny: Sequence[str] = (),
 ) -> AsyncIterator[tuple[BrokerCall, Namespace]]:
     """A call whose child sits in its own network namespace."""
     namespace = await anyio.to_thread.run_sync(
         lambda: netns.enter(ports, trust=world.trust, routes=routes, early=early)
     )
     try:
-        async with world.call(*rules, mode=mode) as call:
+        async with world.call(*rules, mode=mode, deny=tuple(deny)) as call:
             watches = namespace.watches if watched else ()
             await call.attach(
                 NetSockets(namespace.dns_udp, namespace.dns_tcp, namespace.tcp, namespace.proxy, watches)

@@ -201,3 +201,29 @@ def test_a_refusing_packet_says_what_was_attempted(
 def test_no_packet_is_too_odd(kind: tuple[int, int], data: bytes) -> None:
     found = attempt_of(kind[0], kind[1], data, "10.0.0.1" if kind[0] == socket.AF_INET else "::1")
     assert found is None or 0 <= found.port < 65536
+
+
+@pytest.mark.promise("broker:literals-need-their-own-entry")
+async def test_a_loopback_address_with_an_entry_of_its_own_is_reached_and_a_denied_name_stays_denied(
+    world: World,
+) -> None:
+    world.serve(80)
+    code = """
+import socket
+for host in ("127.0.0.1", "127.0.0.2"):
+    s = socket.create_connection((host, 80))
+    s.sendall(b"GET / HTTP/1.1\\r\\nHost: %s\\r\\nConnection: close\\r\\n\\r\\n" % host.encode())
+    print(s.makefile("rb").readline().decode().strip())
+"""
+    fine, refused = "HTTP/1.1 200 OK", "HTTP/1.1 403 EGRESS_DENIED "
+    for rules, deny, said in (
+        (("127.0.0.1:80 +private",), (), (fine, refused + "not-listed")),
+        (("127.0.0.1:81 +private",), (), (refused + "port", refused + "not-listed")),
+        (("127.0.0.1:80",), (), (refused + "not-public", refused + "not-listed")),
+        (("127.0.0.1:80 +private",), ("localhost",), [refused + "denied-by-rule"] * 2),
+        (("localhost:80 +private",), ("127.0.0.2",), (fine, refused + "denied-by-rule")),
+        (("localhost:80 +private",), (), [fine] * 2),
+    ):
+        async with caged(world, *rules, deny=deny, ports=(80,)) as (_, namespace):
+            done = await namespace.python(code)
+        assert done.out.splitlines() == list(said), (rules, deny, done)
