@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 GAPS: dict[str, str] = {
+    "R370": "noticing that tools or system prompt changed is the loop's, which is not built (drop_reasoning)",
+    "R374": "routes are the loop's, which is not built; another provider's parts are left out already (R365)",
     "R476": "pool identity is isolate's: tests/isolate",
     "R477": "killing the whole tree is isolate's: tests/isolate",
     "R478": "framing of a child's channel is isolate's: tests/isolate",

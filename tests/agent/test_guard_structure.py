@@ -112,6 +112,7 @@ def test_an_empty_list_of_parts_is_legal_and_stays() -> None:
 
 
 @pytest.mark.requirement("R189")
+@pytest.mark.requirement("R196")
 @pytest.mark.requirement("R197")
 @pytest.mark.parametrize(
     ("messages", "path"),

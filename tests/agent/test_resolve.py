@@ -207,6 +207,7 @@ def test_a_size_that_is_no_safe_integer_cannot_even_become_a_reference() -> None
 @pytest.mark.requirement("R132")
 @pytest.mark.requirement("R137")
 @pytest.mark.requirement("R490")
+@pytest.mark.requirement("R491")
 @pytest.mark.parametrize(
     ("blob", "size", "said"),
     [
