@@ -80,7 +80,14 @@ async def test_one_effect_hands_back_what_it_captured_from_the_same_store(store:
     async def emit(kind: str, data: Mapping[str, Any]) -> str:
         return kind
 
-    provider = ScriptedProvider([{"reasoning": "words of the model", "text": "hi"}, {"text": "on"}])
+    got: list[Request] = []
+
+    class Listening(ScriptedProvider):
+        async def complete(self, request: Request) -> Response:
+            got.append(request)
+            return await super().complete(request)
+
+    provider = Listening([{"reasoning": "words of the model", "text": "hi"}, {"text": "on"}])
     effect = create_llm_effect(
         provider, reasoning=ReasoningOptions(store=store), parse=lambda response: response
     )
@@ -88,7 +95,7 @@ async def test_one_effect_hands_back_what_it_captured_from_the_same_store(store:
     asked = Request(messages=(Message.user("x"), assistant_message_of(said), Message.user("y")))
     assert "words of the model" not in json.dumps(asked.to_json())
     await effect(asked, EffectContext("e1", "s2", emit=emit))
-    assert [text for _, text in carried(provider.requests[1])] == ["words of the model"]
+    assert [text for _, text in carried(got[1])] == ["words of the model"]
     assert len(store.ls()) == 1
 
 
