@@ -131,7 +131,8 @@ def build_plan(
             "processes": limits.processes if namespaces else limits.processes + busy + _BESIDE,
             # Above /tmp's own size, which is to answer first; a sparse file of a terabyte ends here.
             "file_bytes": max(limits.tmp, limits.output, 16 << 30 if write else 0) + (1 << 20),
-            "descriptors": _DESCRIPTORS,
+            # What a user's processes send each other through sockets is counted together: half is the host's.
+            "descriptors": min(_DESCRIPTORS, machine.descriptors // 2),
             # A back-stop for what no group counts. Every thread reserves a stack, most of which it never
             # uses.
             "data_bytes": 2 * limits.memory + min(limits.processes, 256) * _STACK,

@@ -55,6 +55,9 @@ def remedy(error: OSError) -> str | None:
     if error.errno == errno.EAGAIN:
         most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
         return f"this user may have {most} processes: end some, or raise it (ulimit -u)"
+    if error.errno == errno.ETOOMANYREFS:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"programs of this user have {most} descriptors under way in sockets: end them, or ulimit -Hn"
     return None
 
 

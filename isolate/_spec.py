@@ -5,6 +5,7 @@ makes the plan.
 from __future__ import annotations
 
 import os
+import resource
 import site
 import sys
 from collections.abc import Mapping, Sequence
@@ -84,7 +85,10 @@ class CallFrame:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Facts about the host that the plan depends on; read once, so that planning stays a pure function."""
+    """Facts about the host that the plan depends on; read once, so that planning stays a pure function.
+
+    descriptors: as many as a process of the host may have.
+    """
 
     root: bool
     executable: str
@@ -95,6 +99,7 @@ class Machine:
     system_dirs: tuple[str, ...]
     etc: tuple[tuple[str, str], ...]
     landlock_abi: int = 0
+    descriptors: int = 1 << 20
 
     @classmethod
     def read(cls) -> Machine:
@@ -112,6 +117,7 @@ class Machine:
                 links[name] = os.readlink(name)
             elif os.path.isdir(name):
                 dirs.append(name)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         interpreter = [base] if not _below(base, "/usr") else []
         return cls(
             root=os.geteuid() == 0,
@@ -123,6 +129,7 @@ class Machine:
             system_dirs=("/usr", *dirs),
             etc=tuple(_etc_entries()),
             landlock_abi=_uapi_landlock.abi(),
+            descriptors=most if most >= 0 else 1 << 20,
         )
 
 

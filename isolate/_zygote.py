@@ -7,9 +7,11 @@ else, or goes away, fails every child that waits for it with the reason it gave.
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import json
 import os
+import resource
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -132,6 +134,9 @@ class ZygoteHandle:
         try:
             _send_with_fds(self._control, json.dumps({"t": "fork", "n": number, "tmp": tmp}).encode(), fds)
         except OSError as error:
+            if error.errno == errno.ETOOMANYREFS:  # the user's, not this zygote's
+                del self._forked[number], self._exits[number]
+                raise
             self._fail(f"the zygote does not take requests: {error}")
         return number, await forked, exit_
 
@@ -244,7 +249,19 @@ def _start_failure(message: Mapping[str, Any], errors: str | None) -> SandboxUna
 
 def _send_with_fds(sock: socket.socket, body: bytes, fds: list[int]) -> None:
     # Sequenced packets of a few dozen bytes: the buffer holds hundreds, a full one means the zygote hangs.
-    socket.send_fds(sock, [body], fds)
+    try:
+        socket.send_fds(sock, [body], fds)
+    except OSError as error:
+        if error.errno != errno.ETOOMANYREFS:
+            raise
+        # What a user's processes have under way in sockets is counted together, and compared with the limit
+        # of whoever sends (unix(7)): a tool that has filled its own must not keep us from sending.
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        try:
+            socket.send_fds(sock, [body], fds)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def readable(fd: int) -> None:

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from . import plain
@@ -55,14 +56,17 @@ class Channel:
         """The socket's descriptor."""
         return self._socket.fileno()
 
-    def send_with(self, message: Message, fds: list[int]) -> None:
+    def send_with(self, message: Message, fds: list[int], last: Callable[[], None] | None = None) -> None:
         """Send one message and descriptors, which are closed here before the message is whole: whoever has
-        read it finds them closed. Only before any tool code runs; the host takes none afterwards.
+        read it finds them closed, and what `last` does, done. Only before any tool code runs; the host takes
+        none afterwards.
         """
         frame = encode({**message, "fds": len(fds)})
         socket.send_fds(self._socket, [frame[:1]], fds)
         for fd in fds:
             os.close(fd)
+        if last is not None:
+            last()
         self._socket.sendall(frame[1:])
 
     def send(self, message: Message, data: bytes = b"") -> None:

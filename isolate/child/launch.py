@@ -35,6 +35,7 @@ def main(fd: int) -> NoReturn:
         _uapi_proc.last_capability()
         limits.core_bytes()
         os.umask(0o022)
+        limits.raise_descriptors()
         if plan["namespaces"]:
             _enter_tool_namespaces(host, plan)
         else:

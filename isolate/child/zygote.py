@@ -24,7 +24,7 @@ from typing import Any
 
 from . import _uapi_proc, cage, program, runtime
 from .channel import Channel
-from .layers import landlock
+from .layers import landlock, limits
 
 _READY_INITS = 2  # inits made ahead: one for the fork under way, one for the next
 
@@ -239,7 +239,11 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
                 }
             )
             os._exit(72)
-        channel.send_with({"t": "caged", "layers": layers}, [] if listener is None else [listener])
+        channel.send_with(
+            {"t": "caged", "layers": layers},
+            [] if listener is None else [listener],
+            last=lambda: limits.lower_descriptors(plan["limits"]),
+        )
         if plan["tool"]["kind"] == "module":
             runtime.prepare()
         channel.receive()  # the host has looked at us from outside and says go on

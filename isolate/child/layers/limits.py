@@ -18,7 +18,6 @@ _NAMES = {
     "cpu_s": resource.RLIMIT_CPU,
     "processes": resource.RLIMIT_NPROC,
     "file_bytes": resource.RLIMIT_FSIZE,
-    "descriptors": resource.RLIMIT_NOFILE,
     "data_bytes": resource.RLIMIT_DATA,
     "stack_bytes": resource.RLIMIT_STACK,
 }
@@ -39,9 +38,23 @@ def core_bytes() -> int:
         return 0
 
 
+def raise_descriptors() -> None:
+    """For a launcher and all it forks, until `lower_descriptors`: what a user's processes have under way in
+    sockets is counted together and compared with the limit of whoever sends (unix(7)), and a tool fills its
+    own.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def lower_descriptors(limits: dict[str, Any]) -> None:
+    """The limit that `apply` leaves out, once the child has sent the last descriptor it has to."""
+    _lower(resource.RLIMIT_NOFILE, limits["descriptors"], limits["descriptors"])
+
+
 def apply(limits: dict[str, Any]) -> Status:
-    """Set every limit of the plan; one that is already lower stays as it is (root may not raise limits
-    everywhere).
+    """Set every limit of the plan but that on descriptors; one that is already lower stays as it is (root may
+    not raise limits everywhere).
     """
     for key, kind in _NAMES.items():
         if limits.get(key) is not None:

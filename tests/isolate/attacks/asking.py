@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tests.isolate.attacks._kernel import answers
-from tests.isolate.attacks._model import Table, World, one_of
+from tests.isolate.attacks._kernel import answer, answers, apart
+from tests.isolate.attacks._model import BOTH_TIERS, Table, World, one_of
 
 TABLE = Table()
 attack = TABLE.add
@@ -36,6 +36,44 @@ def descriptors_to_the_host(world: World) -> bool:
         sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
     sock.detach()
     return True
+
+
+@attack(
+    38,
+    "descriptors-under-way",
+    caged={"filled": "ETOOMANYREFS", "same tool": "ok", "other tool": "ok", "outcome": "ok"},
+    control={"filled": "ETOOMANYREFS", "neighbour": "ETOOMANYREFS"},
+    control_as="user",
+    first="host code",
+    only=BOTH_TIERS,
+    host="descriptors_under_way",
+    heavy=True,
+)
+def descriptors_under_way(world: World) -> Any:
+    """Send descriptors that nobody takes, until the kernel takes no more from any process of this user: the
+    host and its zygotes send each other some for every call.
+    """
+    import array
+    import resource
+    import socket
+
+    if world.get("second"):
+        return "ok"
+    if world["ctx"] is None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    many = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0] * 250))]
+    pairs = [socket.socketpair() for _ in range(16)]
+
+    def send() -> None:
+        for pair in pairs:
+            pair[0].sendmsg([b"x"], many, socket.MSG_DONTWAIT)
+
+    filled = answer(send)
+    if world["ctx"] is not None:
+        world["ctx"].put(b"", filled)  # answered when the neighbours have been called
+        return filled
+    fresh = socket.socketpair()
+    return {"filled": filled, "neighbour": apart(lambda: fresh[0].sendmsg([b"x"], many))}
 
 
 @attack(

@@ -102,7 +102,7 @@ def inodes(world: World) -> dict[str, str]:
 @attack(
     49,
     "descriptors",
-    caged={"files": 1020, "epoll": 1020, "timers": 1020, "watches": one_of("EMFILE")},
+    caged={"files": 1020, "epoll": 1020, "timers": 1020, "watches": "ENOSPC"},
     control={"files": 3000, "epoll": 3000, "timers": 3000, "watches": one_of("EMFILE", "ok")},
     first="rlimits",
     only=BOTH_TIERS,

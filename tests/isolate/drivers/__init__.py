@@ -65,6 +65,7 @@ from tests.isolate.drivers.measures import (
 )
 from tests.isolate.drivers.planting import (
     descriptors_to_the_host,
+    descriptors_under_way,
     hostile_folder,
     interpreter_injection,
     large_bodies_at_once,
@@ -101,6 +102,7 @@ __all__ = [
     "descendants",
     "descriptors",
     "descriptors_to_the_host",
+    "descriptors_under_way",
     "endings",
     "files_that_are_none",
     "five_at_once",

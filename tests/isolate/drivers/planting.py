@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,36 @@ async def descriptors_to_the_host(harness: Harness, module: str, case: Case) -> 
         "outcome": short(ended),
         "next": await next_call(harness),
     }
+
+
+class _Meanwhile(Services):
+    """Does something while the tool waits for its `put`."""
+
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self.work = work
+
+    async def put(self, data: bytes, media_type: str) -> dict[str, Any]:
+        await self.work()
+        return await super().put(data, media_type)
+
+
+async def descriptors_under_way(harness: Harness, module: str, case: Case) -> Any:
+    found: dict[str, str] = {}
+    hog, other = harness.spec(case, name="under-way"), harness.spec(case, name="under-way-beside")
+
+    async def neighbours() -> None:
+        frame = harness.frame(module, case, second=True)
+        for name, spec in (("same tool", hog), ("other tool", other)):
+            found[name] = short(await harness.isolator.call(spec, frame, Services()))
+
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, most))  # as a login has it
+    try:
+        ended = await harness.isolator.call(hog, harness.frame(module, case), _Meanwhile(neighbours))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    return {"filled": ended.verdict.value, **found, "outcome": short(ended)}
 
 
 async def requests_without_end(harness: Harness, module: str, case: Case) -> Any:
