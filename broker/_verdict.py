@@ -17,7 +17,10 @@ from typing import Any
 
 from fumehood.broker._addresses import Address, parse_address
 from fumehood.broker._decide import decide, match, refusal
+from fumehood.broker._exchange import Headers
+from fumehood.broker._fetch_request import FetchRequest, check_request
 from fumehood.broker._head import BadHead, find_end, parse_request_head
+from fumehood.broker._meant import alike, wrongly_meant
 from fumehood.broker._proxy_target import agrees, proxy_target
 from fumehood.broker._resolver import MAX_CHAIN
 from fumehood.broker._target import BadTarget, Target, parse_authority, parse_url, resolve_location, target_of
@@ -123,7 +126,7 @@ def _judge_line(case: Mapping[str, Any], allow: Sequence[EgressRule], place: str
     dns = case.get("dns")
     if dns is not None and not isinstance(dns, dict):
         raise ConfigError(f"{place}: 'dns' is an object of answers by name")
-    method = case.get("method") or "GET"
+    method = "GET" if case.get("method") is None else case["method"]
     if not isinstance(method, str):
         raise ConfigError(f"{place}: 'method' is a string, not {method!r}")
     return verdict(policy, case["request"], method=method, dns=dns)
@@ -158,8 +161,8 @@ def parse_resolve(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _rules(value: object, place: str, *, deny: bool = False) -> tuple[EgressRule, ...]:
-    if not isinstance(value, list):
-        raise ConfigError(f"{place}: a list of egress rules, not {value!r}")
+    if not isinstance(value, list) or not all(isinstance(entry, (str, dict)) for entry in value):
+        raise ConfigError(f"{place}: a list of egress rules, not {value!r:.80}")
     return tuple(parse_rule(entry, where=f"{place}[{at}]", deny=deny) for at, entry in enumerate(value))
 
 
@@ -274,10 +277,14 @@ def _fetched(policy: EgressPolicy, text: str, method: str, dns: Said | None) -> 
     url, _, redirect = url.partition(" -> ")
     if verb := re.match(r"([A-Z]{3,20}) (?=[a-z]+:)", url):
         method, url = verb[1], url[verb.end() :]
+    headers = _headers(sent)
+    check_request(FetchRequest(method, url, headers), 0)
     target = parse_url(url)
-    if doubled := re.match(r"two ([A-Za-z-]+) headers", sent):
-        raise BadTarget("malformed", f"the header {doubled[1]!r} stands twice")
-    found = _decided(policy, EgressRequest(target, method, "test"), dns)
+    asked = EgressRequest(target, method, "test")
+    found = _decided(policy, asked, dns)
+    wrong = _wrong_headers(policy, asked, headers) if found.outcome == "allow" else None
+    if wrong is not None:
+        return replace(found, outcome="deny", reason=wrong[0], pinned=None, detail=wrong[1])
     if found.outcome == "deny" or not redirect:
         return found
     if hops := re.match(r"([0-9]+) same-origin hops", redirect):
@@ -290,6 +297,23 @@ def _fetched(policy: EgressPolicy, text: str, method: str, dns: Said | None) -> 
     if found.outcome == "allow" and (target.scheme, following.scheme) == ("https", "http"):
         return replace(found, outcome="deny", reason="redirect", pinned=None, detail="from https to http")
     return found
+
+
+def _headers(sent: str) -> Headers:
+    """What ` with Header: value`, or ` with two Header headers`, says is sent."""
+    if doubled := re.match(r"two ([A-Za-z-]+) headers", sent):
+        return (doubled[1], "a"), (doubled[1], "b")
+    name, colon, value = sent.partition(":")
+    return ((name.strip(), value.strip()),) if colon else ()
+
+
+def _wrong_headers(policy: EgressPolicy, asked: EgressRequest, headers: Headers) -> tuple[str, str] | None:
+    """Why a request that is allowed by its URL goes nowhere with these headers."""
+    rule = match(policy, asked).rule
+    secret = rule.secret.header if rule is not None and rule.secret is not None else None
+    if secret is not None and sum(alike(name) == alike(secret) for name, _ in headers) > 1:
+        return "malformed", f"several {secret} headers"
+    return wrongly_meant(policy, asked, headers)
 
 
 def _after(dns: Said | None) -> Said | None:
@@ -343,7 +367,9 @@ def answers_from(dns: Said, host: Host) -> Answers:
         said = known.get(name, known.get("*", []))
         if isinstance(said, Mapping):
             steps = said.get("sequence")
-            said = steps[0] if isinstance(steps, list) and steps else []
+            if not isinstance(steps, list) or not steps:
+                raise ConfigError(f'the answers for {name!r} are a list, or {{"sequence": [[...], ...]}}')
+            said = steps[0]
         if isinstance(said, str):
             said = [said]
         addresses, following = _read_said(said, name)

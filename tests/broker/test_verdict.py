@@ -117,6 +117,12 @@ def test_a_batch_line_becomes_one_line_with_five_keys() -> None:
         ('{"id": 1}', "batch:2: a line is an object"),
         ('{"request": "https://a/", "dns": []}', "batch:2: 'dns' is an object"),
         ('{"request": "https://a/", "allow": "a"}', "batch:2: allow: a list"),
+        ('{"request": "https://a/", "allow": [1]}', "batch:2: allow: a list"),
+        ('{"request": "https://a/", "deny": ["a.example", null]}', "batch:2: deny: a list"),
+        (
+            '{"request": "https://a.example/", "allow": ["a.example"], "dns": {"*": {"sequence": []}}}',
+            "are a list",
+        ),
         (
             '{"request": "https://a.example/", "allow": ["a.example"], "dns": {"a.example": ["127.1"]}}',
             "no address",
@@ -139,6 +145,33 @@ def test_a_bad_batch_line_is_an_error_with_its_number_and_loses_no_other(line: s
     assert str(found[0]["error"]).startswith("batch:2: ") and what in str(found[0]["error"])
     assert found[0]["hint"]
     assert str(found[2]["error"]).startswith("batch:4: the line is not UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("request_", "method", "reason"),
+    [
+        ("https://a.example/", "get", "malformed"),
+        ("https://a.example/", "", "malformed"),
+        ("https://a.example/", "GET\r\nX", "malformed"),
+        ("https://a.example/", "TRACE", "malformed"),
+        ("https://a.example/", "PROPFIND", None),
+        ("https://a.example/ with Host: evil.test", "GET", "malformed"),
+        ("https://a.example/ with Accept: text/html", "GET", None),
+        ("https://a.example/ with two Accept headers", "GET", None),
+        ("https://a.example/ with two X-Key headers", "GET", "malformed"),
+        ("https://a.example/ with X-HTTP-Method-Override: DELETE", "POST", "method"),
+    ],
+)
+def test_a_verdict_holds_for_what_is_sent_besides_the_url(
+    request_: str, method: str, reason: str | None
+) -> None:
+    rule = {
+        "host": "a.example",
+        "methods": ["GET", "POST", "PROPFIND"],
+        "secret": {"header": "X-Key", "value": "{K}"},
+    }
+    found = policy_verdict(policy(rule), request_, method=method, dns={"*": [PUBLIC]})
+    assert (found.outcome, found.reason) == ("deny" if reason else "allow", reason), found
 
 
 def test_a_bad_rule_in_a_batch_line_names_line_place_and_remedy() -> None:
