@@ -132,6 +132,8 @@ class Resolver:
                 return Answers(chain=tuple(chain), error=f"the CNAME leads to no host name: {error}")
 
     async def _query(self, name: str, kind: str, lifetime: float) -> Answers:
+        if self._stub is None:
+            await asyncio.to_thread(self.warm)
         import dns.exception
         import dns.resolver
 
