@@ -100,6 +100,7 @@ class TransparentDoor:
         self._dns_tasks = 0
         self._refused_names: dict[str, asyncio.Task[object]] = {}
         self._early_names: set[str] = set()
+        self._refused_places: set[tuple[bool, Target]] = set()  # as many as _unserved.py hands on
         self._began = self._closed = False
         self._unserved = Unserved(
             sockets.watches, self._refuse_attempt, lambda: self._call.count_refusal("port")
@@ -277,6 +278,11 @@ class TransparentDoor:
         Its reason is what the rules say about the place, or that no door leads there.
         """
         target = self._target(attempt.address, attempt.port)
+        if target is not None and not target.host.is_literal:
+            place = (attempt.udp, target)
+            if place in self._refused_places:
+                return  # its other stand-in address has a row
+            self._refused_places.add(place)
         if target is None and self._began:
             await self._call.refuse_text(*_nameless(attempt.address, attempt.port), "transparent")
             return

@@ -111,6 +111,20 @@ async def test_a_port_that_came_with_a_reload_or_that_audit_mode_has_not_is_a_ro
     assert world.journal.events[0]["data"]["hint"] == "ports of the policy are opened when a call begins"
 
 
+async def test_a_name_that_is_tried_at_both_of_its_addresses_is_one_row(world: World) -> None:
+    world.name({"*": [PUBLIC]})
+    code = """
+import socket
+found = {(family, place[:2]) for family, _, _, _, place in socket.getaddrinfo("api.example.com", 81)}
+for family, place in found:
+    with socket.socket(family) as s: print(s.connect_ex(place))
+"""
+    async with caged(world, "http://api.example.com", routes=EVERYWHERE) as (call, namespace):
+        assert (await namespace.python(code)).out.split() == ["111", "111"]
+        await call.settle()
+        assert rows(call) == [("port", "api.example.com", 81)]
+
+
 @pytest.mark.promise("broker:every-attempt-is-a-row")
 async def test_what_is_served_or_stays_inside_makes_no_such_row(world: World) -> None:
     """Nothing that a program does inside its own namespace looks like a refusal: a server of its own, a
