@@ -160,8 +160,7 @@ class TransparentDoor:
         for sock in self._sockets.all():
             sock.close()
 
-    # -- connections
-    # ------------------------------------------------------------------------------------------
+    # --- connections ---------------------------------------------------------------------------------------
 
     def _take(self, sock: socket.socket, serve: Any) -> None:
         if self._open >= MAX_CONNECTIONS or not self._call.broker.places.take(self._open):
@@ -300,8 +299,7 @@ class TransparentDoor:
         way = "a UDP datagram; only TCP leads out" if attempt.udp else "no door of the call is on this port"
         await self._call.refuse(replace(decision, detail=way), asked, "transparent")
 
-    # -- names
-    # ------------------------------------------------------------------------------------------------
+    # --- names ---------------------------------------------------------------------------------------------
 
     def _on_datagram(self) -> None:
         udp = self._sockets.dns_udp
