@@ -22,7 +22,7 @@ import sys
 import time
 from typing import Any
 
-from . import _uapi_proc, cage, program, runtime
+from . import _uapi_proc, cage, program, runtime, sockets
 from .channel import Channel
 from .layers import landlock, limits
 
@@ -245,6 +245,8 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
             last=lambda: limits.lower_descriptors(plan["limits"]),
         )
         if plan["tool"]["kind"] == "module":
+            if not plan["namespaces"]:
+                sockets.name_the_way_out()
             runtime.prepare()
         channel.receive()  # the host has looked at us from outside and says go on
         if plan["tool"]["kind"] == "module":

@@ -101,6 +101,7 @@ async def test_what_became_of_a_blob_is_said(log: EventLog, store: ContentStore)
     assert statuses == ["erased", "digest-mismatch", "digest-mismatch"]
 
 
+@pytest.mark.requirement("R340")
 @pytest.mark.requirement("R359")
 async def test_superseded_attempts_stay_and_are_told_apart(log: EventLog, store: ContentStore) -> None:
     await capture(log, store, "first try")

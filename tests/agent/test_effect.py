@@ -22,7 +22,6 @@ Json = dict[str, Any]
 
 
 @pytest.mark.requirement("R300")
-@pytest.mark.requirement("R317")
 @pytest.mark.requirement("R318")
 @pytest.mark.requirement("R064")
 @pytest.mark.parametrize("live", [False, True])

@@ -192,7 +192,6 @@ def test_a_history_of_plain_text_never_carries_reasoning_across_a_turn() -> None
 
 @pytest.mark.requirement("R350")
 @pytest.mark.requirement("R351")
-@pytest.mark.requirement("R340")
 def test_a_path_without_a_sidecar_records_no_text_and_keeps_the_calls_signature() -> None:
     response = response_of(
         [Reasoning("text", "gemini", "secret", "S"), ToolCall("c", "t", {}, signature="CALL")],

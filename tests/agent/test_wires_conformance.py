@@ -24,7 +24,6 @@ Json = dict[str, Any]
 
 
 @pytest.mark.requirement("R165")
-@pytest.mark.requirement("R097")
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_full_request_has_the_types_of_the_official_sdk(wire: str) -> None:
     check_body(wire, render(wire, FULL))
@@ -52,6 +51,7 @@ async def test_a_full_request_is_taken_by_a_strict_vendor_and_answered(wire: str
 @pytest.mark.requirement("R453")
 @pytest.mark.requirement("R454")
 @pytest.mark.requirement("R455")
+@pytest.mark.requirement("R317")
 @pytest.mark.requirement("R456")
 @pytest.mark.requirement("R457")
 @pytest.mark.promise("agent:providers-conform")

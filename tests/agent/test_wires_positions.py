@@ -222,6 +222,7 @@ def test_an_image_is_on_the_wire_once_and_never_as_letters(wire: str) -> None:
     assert json.dumps(body).count(letters) == 1
 
 
+@pytest.mark.requirement("R097")
 @pytest.mark.requirement("R162")
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("part", [image(), file(), audio()], ids=["image", "file", "audio"])

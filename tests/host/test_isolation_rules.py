@@ -118,6 +118,7 @@ async def test_a_tool_that_ignores_everything_is_gone_with_its_children_at_the_d
 
 
 @pytest.mark.requirement("R011")
+@pytest.mark.requirement("R480")
 async def test_ctx_fetch_gives_the_body_as_text_and_refusals_as_errors_with_a_reason(
     tmp_path: Path, world: World
 ) -> None:
@@ -140,6 +141,9 @@ async def test_ctx_fetch_gives_the_body_as_text_and_refusals_as_errors_with_a_re
     async with Host(load_config(path), dial=world.dial) as host:
         result = await host.call("t", None)
     assert result.value == [200, "str", "EgressDenied", "not-listed"], result.error
+    assert result.tainted == {"origin": "tool:t api.example.com"}, (
+        "the host it reached, and none it was refused"
+    )
 
 
 @pytest.mark.requirement("R015")

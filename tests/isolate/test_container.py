@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+WAY_OUT = "this sandbox has no network of its own; use ctx.fetch"
 TOOL = """
-import os, socket, subprocess, time
+import asyncio, os, socket, subprocess, time, urllib.request
 
 def attempt(what):
     try:
@@ -24,6 +25,12 @@ def attempt(what):
     except Exception as error:
         return type(error).__name__ + ": " + getattr(error, "reason", "")
 
+def words(what):
+    try:
+        return what()
+    except OSError as error:
+        return str(error)
+
 def run(input, ctx):
     if input == "bomb":
         for _ in range(3):
@@ -32,6 +39,12 @@ def run(input, ctx):
         time.sleep(1000)
     return {
         "socket": attempt(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)),
+        "its words": words(lambda: socket.create_connection(("93.184.216.34", 443))),
+        "a name": words(lambda: socket.create_connection(("api.example.com", 443))),
+        "a library": words(lambda: urllib.request.urlopen("https://api.example.com/")),
+        "asyncio": words(lambda: asyncio.run(asyncio.open_connection("93.184.216.34", 443))),
+        "another family": words(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)),
+        "a pair": words(lambda: [end.close() for end in socket.socketpair()]),
         "shadow": attempt(lambda: open("/etc/shadow").read()),
         "home": attempt(lambda: os.listdir("/root")),
         "outside": attempt(lambda: open("/tmp/written-by-a-tool", "w")),
@@ -76,6 +89,7 @@ def in_container(
     return ran.returncode, json.loads(ran.stdout) if ran.stdout.strip() else None, ran.stderr
 
 
+@pytest.mark.requirement("R012")
 @pytest.mark.promise("isolate:container-tier")
 @pytest.mark.parametrize("user", [None, 1500], ids=["root", "user"])
 def test_a_tool_runs_on_the_tier_landlock_and_the_result_says_what_is_missing(
@@ -90,6 +104,12 @@ def test_a_tool_runs_on_the_tier_landlock_and_the_result_says_what_is_missing(
     assert {enforcement["layers"][layer] for layer in ("landlock-fs", "seccomp", "no-new-privs")} == {"FULL"}
     assert result["value"] == {
         "socket": "Address family not supported by protocol",
+        "its words": f"[Errno 97] Address family not supported by protocol: {WAY_OUT}",
+        "a name": f"[Errno -3] Temporary failure in name resolution: {WAY_OUT}",
+        "a library": f"<urlopen error [Errno -3] Temporary failure in name resolution: {WAY_OUT}>",
+        "asyncio": f"[Errno 97] Address family not supported by protocol: {WAY_OUT}",
+        "another family": "[Errno 97] Address family not supported by protocol",
+        "a pair": [None, None],
         "shadow": "Permission denied",
         "home": "Permission denied",
         "outside": "Permission denied",
