@@ -17,7 +17,7 @@ from pathlib import Path
 from fumehood.isolate import _bpf, _posture, tiers
 from fumehood.isolate._capture import Capture
 from fumehood.isolate._cgroups import Group, Groups
-from fumehood.isolate._figures import Figures
+from fumehood.isolate._figures import Figures, Reading
 from fumehood.isolate._line import Line, Message, ProtocolError
 from fumehood.isolate._notify import Listener
 from fumehood.isolate._scratch import Scratch
@@ -58,6 +58,7 @@ class Child:
         self.start_error: Message | None = None
         self.printed: Capture | None = None
         self.used = False
+        self.fresh_bytes = 0
         self._pidfds: list[int] = []
         self._exit: asyncio.Future[Exit] | None = None
         self._tree_over: asyncio.Task[None] | None = None
@@ -298,8 +299,8 @@ class Child:
                 if len(self._pidfds) == 1 and not self._zygote.alive:
                     os.killpg(self.pid, signal.SIGKILL)
 
-    def figures(self) -> tuple[float, int] | None:
-        """CPU seconds and peak resident bytes of the living child; None when it is gone."""
+    def figures(self) -> Reading | None:
+        """What the kernel counts of the living child; None when it is gone."""
         return self._figures.read() if self._figures is not None else None
 
     async def ended(self) -> Exit | None:

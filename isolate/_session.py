@@ -42,6 +42,7 @@ _RESULT = len('{"t":"result","value":}')  # the frame around a value, which is n
 _LINE = 64  # what a log line counts beside its text: a tool cannot fill the log with empty ones
 _LONG_S = 0.003
 """A call that lasts longer has its output read as it comes; until then the pipes hold it."""
+_LEFT_BEHIND = 0.5  # of the memory limit; a `reuse` process that holds more from earlier calls makes room
 _CLOSED_S = 1.0  # a process that ends takes its socket with it; one that outlives it so long has closed it
 
 
@@ -176,9 +177,11 @@ class Session:
         child, limits = self._child, self._spec.limits
         loop, started = asyncio.get_running_loop(), time.perf_counter()
         before = child.figures() if self._spec.reuse else None
+        if before is not None and not child.used:
+            child.fresh_bytes = before.own
         child.line.accept_frames_up_to(limits.output + _FRAME_SLACK)
         reading = loop.call_later(0 if self._spec.kind == "command" else _LONG_S, self._capture.start)
-        watch = _watch.Watch(child, limits, self._limit_hit, before[0] if before else 0.0)
+        watch = _watch.Watch(child, limits, self._limit_hit, before.cpu_s if before else 0.0)
         figures = None
         try:
             await self._served()
@@ -186,7 +189,7 @@ class Session:
             said = self._seen.said
             if self._seen.stopped is None and said is not None and said["t"] == "result":
                 figures = child.figures()
-                self.kept = figures is not None and self._spec.reuse and self._answered_all
+                self.kept = figures is not None and self._is_worth_keeping(figures.own)
             else:
                 self._look_before_the_end()
         finally:
@@ -200,13 +203,20 @@ class Session:
             # SIGKILL is sent: nothing of the tool runs any more. The caller need not wait until the kernel
             # has taken it apart.
             self._capture.take_what_is_there()
-            self._figures = (figures[0] - (before[0] if before else 0.0), figures[1])
+            self._figures = (figures.cpu_s - (before.cpu_s if before else 0.0), figures.peak)
         else:
             self._capture.start()  # whoever dies may still have much to say
             await self._see_the_end()
         if child.group is not None:  # with a result too: a part of the tree may have been killed before it
             self._seen.counters = child.group.counters()
         return self._ended(wall)
+
+    def _is_worth_keeping(self, own: int) -> bool:
+        """Whether the process may serve a later call: no answer is on its way to it, and what earlier calls
+        left in its memory is not what stops the next one.
+        """
+        grown = own - self._child.fresh_bytes
+        return self._spec.reuse and self._answered_all and grown <= self._spec.limits.memory * _LEFT_BEHIND
 
     async def _see_the_end(self) -> None:
         """Wait for the last process and the last byte of a tree that is killed or at its end.

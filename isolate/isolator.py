@@ -335,7 +335,7 @@ class Isolator:
             self._bury(child)
 
         figures = child.figures()
-        used = figures[0] if figures is not None else 0.0
+        used = figures.cpu_s if figures is not None else 0.0
         self._watches[child] = _watch.Watch(child, cage.spec.limits, over, used, _watch.PARKED_EVERY_S)
 
     def _look_away(self, child: Child) -> None:

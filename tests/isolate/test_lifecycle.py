@@ -137,6 +137,26 @@ async def test_reuse_goes_by_tool_environment_and_principal(folder: Path) -> Non
     assert values == [1, 2, 1, 1, 3, 2]
 
 
+HOLDING = """
+import os
+held = []
+def run(input, ctx):
+    held.append(os.urandom(1) * (20 << 20))
+    return len(held)
+"""
+
+
+@pytest.mark.promise("isolate:reuse-is-keyed")
+async def test_a_process_that_fills_up_makes_room_before_a_call_of_it_fails(folder: Path) -> None:
+    """Without that every fifth call would be killed for what four others left behind."""
+    limits = Limits(memory=100 << 20)
+    spec = ToolSpec("filling", "module", path=tool(folder, HOLDING), limits=limits, reuse=True)
+    async with Isolator("namespaces", spares=0) as isolator:
+        ended = [await isolator.call(spec, CallFrame("c", None, PATH), Services()) for _ in range(8)]
+    assert [short(one) for one in ended] == ["ok"] * 8
+    assert [one.verdict.value for one in ended] == [1, 2, 3, 1, 2, 3, 1, 2]
+
+
 @pytest.mark.promise("isolate:reuse-is-keyed")
 @pytest.mark.parametrize("way", ["fail", "thread"])
 async def test_a_process_that_failed_or_talks_between_calls_is_not_used_again(folder: Path, way: str) -> None:

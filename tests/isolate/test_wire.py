@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from fumehood.isolate import CallFrame, Ended, Limits, ToolSpec
 from fumehood.isolate._child import Child
+from fumehood.isolate._figures import Reading
 from fumehood.isolate._line import Line, OutputTooLong, ProtocolError
 from fumehood.isolate._session import Session
 from fumehood.isolate._zygote import Exit
@@ -175,8 +176,8 @@ class PairedChild(Child):
     async def ended(self) -> Exit | None:
         return Exit(0, 0.0, 0)
 
-    def figures(self) -> tuple[float, int] | None:
-        return 0.0, 0
+    def figures(self) -> Reading:
+        return Reading(0.0, 0, 0)
 
     def kill(self) -> None:
         return None
