@@ -22,6 +22,7 @@ from fumehood.isolate._small import read_small
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "fumehood-"
 _KEPT = 16  # empty groups kept for each pair of limits
+_LEFT = 16  # the part of its limit that a kept group may still use: what the kernel has not given back yet
 _REMOVE_TRIES = 50  # rmdir answers EBUSY for some milliseconds after the last process died
 
 
@@ -101,10 +102,12 @@ class Groups:
     def give_back(self, group: Group) -> None:
         """Keep an empty group for a later call with the same limits, or remove it.
 
-        Counters only ever rise, so the next call counts from where this one ended.
+        Counters only ever rise, so the next call counts from where this one ended. Memory that outlives its
+        processes (in a file whose descriptor went to another call) would be the next call's: no such group
+        is kept.
         """
         kept = self._free.setdefault(group.limits, [])
-        if len(kept) < _KEPT and group.empty():
+        if len(kept) < _KEPT and group.empty() and group.used() <= group.limits[0] // _LEFT:
             group.count_from_here()
             kept.append(group)
         else:
@@ -151,6 +154,12 @@ class Group:
     def empty(self) -> bool:
         """Whether no process is in it."""
         return not any(read_small(f"{folder}/cgroup.procs") for folder in self._folders.values())
+
+    def used(self) -> int:
+        """Bytes that are counted in it now."""
+        if self._version == 2:
+            return int(read_small(f"{self._folders['all']}/memory.current"))
+        return int(read_small(f"{self._folders['memory']}/memory.usage_in_bytes"))
 
     def count_from_here(self) -> None:
         """What was counted so far belongs to an earlier call."""

@@ -147,6 +147,7 @@ def build_plan(
             "list": ["/"] if namespaces else [],
             "devices": list(_DEVICES),
             "write": write,
+            "sockets": spec.exec_writes,  # made in `write`; builds and servers of a run want that
             "write_own": ["/dev/shm"] if namespaces else [],
             "read_own": ["/proc"],
             "connect_ports": sorted({_DNS_PORT, proxy_port(ports), *ports}) if spec.doors is not None else [],

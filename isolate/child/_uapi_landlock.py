@@ -14,6 +14,7 @@ from . import _uapi_proc as sys
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+MAKE_SOCK = 1 << 9
 READ = READ_FILE | READ_DIR
 # remove and make rights, bits 4 to 12: directories, files, fifos, sockets, devices and links
 CHANGE = 0b1_1111_1111 << 4

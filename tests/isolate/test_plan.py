@@ -55,6 +55,7 @@ def test_a_module_tool_sees_the_system_python_and_its_own_folder(tmp_path: Path)
         "list": ["/"],
         "devices": list(DEVICES),
         "write": [],
+        "sockets": False,
         "write_own": ["/dev/shm"],
         "connect_ports": [],
     }

@@ -39,7 +39,8 @@ def prepare(plan: dict[str, Any]) -> int | None:
                 landlock.allow_path(ruleset, version, path, rights)
     for paths, rights in (
         (plan["read_exec"], landlock.READ | landlock.EXECUTE),
-        (plan["write"], _change(version)),
+        # Two calls that meet at a socket hand each other descriptors, and what those hold on to is neither's.
+        (plan["write"], _change(version) & ~(0 if plan["sockets"] else landlock.MAKE_SOCK)),
     ):
         for path in paths:
             # A grant that is gone, or that a link has replaced since it was looked at, gives no right.

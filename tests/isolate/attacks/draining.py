@@ -6,12 +6,13 @@ import ctypes
 import mmap
 import os
 import signal
+import socket
 import threading
 import time
 from typing import Any
 
 from tests.isolate.attacks._kernel import SIGCHLD, answer, answers, syscall
-from tests.isolate.attacks._model import BOTH_TIERS, MIB, Ends, Table, World, limits, one_of
+from tests.isolate.attacks._model import BOTH_TIERS, MIB, Cage, Ends, Table, World, limits, one_of
 
 TABLE = Table()
 attack = TABLE.add
@@ -127,6 +128,51 @@ def shared_in_many_processes(world: World) -> int:
         os.read(read, 1)
         os.wait()
     return 1 << 28
+
+
+@attack(
+    45,
+    "handed-to-another-call",
+    caged={"a socket in the grant": "EACCES", "beside": "ok", "outcomes": ["ok", "ok"]},
+    no_control="the groups in which it would count are the cage's own",
+    first="landlock-fs",
+    cage=Cage(limits=(("memory", 64 * MIB), ("tmp", 48 * MIB)), write=("results",)),
+    only=BOTH_TIERS,
+    host="handed_to_another_call",
+    heavy=True,
+)
+def handed_to_another_call(world: World) -> Any:
+    """One call fills a file and gives its descriptor to another that stays: it would count for whoever is
+    next in the group of the first. In one's own folder a socket can be made; without a view it is in reach.
+    """
+    given = world.get("socket")
+    with socket.socket(socket.AF_UNIX) as sock:
+        if given is None:
+            in_grant = f"{world['results']}/socket"
+            refused = answer(lambda: sock.bind(in_grant))
+            if refused != "ok":
+                sock.bind(in_grant := f"{world['ctx'].tmp}/socket")
+                os.chmod(in_grant, 0o777)
+            sock.listen()
+            sock.settimeout(5)
+            world["ctx"].emit("LISTENING", [in_grant, refused])
+            try:
+                world["ctx"].put(b"", "held") if socket.recv_fds(sock.accept()[0], 1, 1) else None
+            except TimeoutError:
+                pass  # nobody can come here
+            return refused
+        try:
+            fd = os.memfd_create("kept", 0)
+        except OSError:
+            fd = os.open(f"{world['ctx'].tmp}/kept", os.O_CREAT | os.O_RDWR)
+        for _ in range(40):
+            os.write(fd, os.urandom(MIB))
+        try:
+            sock.connect(given)
+            socket.send_fds(sock, [b"x"], [fd])
+        except OSError:
+            return "out of reach"
+        return "given"
 
 
 # 50 ---------------------------------------------------------------------------------------------------------

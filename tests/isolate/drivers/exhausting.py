@@ -91,6 +91,43 @@ async def grows_while_parked(harness: Harness, module: str, case: Case) -> Any:
     return {"first": short(first), "waiting": "gone or small" if small else waiting, "next": short(last)}
 
 
+class _Holding(Services):
+    """Learns where the tool listens, and answers its `put` when told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listens: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        self.enough = asyncio.Event()
+
+    async def event(self, kind: str, data: Any) -> None:
+        self.listens.set_result(data)
+
+    async def put(self, data: bytes, media_type: str) -> dict[str, Any]:
+        await self.enough.wait()
+        return await super().put(data, media_type)
+
+
+async def handed_to_another_call(harness: Harness, module: str, case: Case) -> Any:
+    tool = harness.world.folder / "hostile" / "honest.py"
+    tool.write_text(
+        "import os\ndef run(input, ctx):\n    return len(os.urandom(36 << 20))\n", encoding="ascii"
+    )
+    isolator, services = harness.isolator, _Holding()
+    holding = asyncio.create_task(harness.call(module, case, services))
+    place, refused = await services.listens
+    giver = await harness.call(module, case, socket=place)
+    await settled(lambda: isolator.living, 1)  # its group is free again
+    frame = CallFrame("beside", None, {"PATH": "/usr/bin"})
+    beside = await isolator.call(harness.spec(case, path=tool, name="beside"), frame, Services())
+    services.enough.set()
+    ended = await holding
+    return {
+        "a socket in the grant": refused,
+        "beside": short(beside),
+        "outcomes": [short(giver), short(ended)],
+    }
+
+
 async def terminal_of_run(harness: Harness, module: str, case: Case) -> Any:
     """A program that was given a terminal, as `fumehood run` does: it writes what it found there."""
     import pty
