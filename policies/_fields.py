@@ -258,7 +258,8 @@ def _toml_list(words: list[str]) -> str:
 Command = Annotated[tuple[str, ...], PlainValidator(_command, json_schema_input_type=list[str])]
 
 
-def _collect_pattern(value: object) -> str:
+def collect_pattern(value: object) -> str:
+    """A pattern of files below the call's /tmp. Raises ValueError that says what to write."""
     if not isinstance(value, str):
         raise ValueError('must be a pattern in quotes such as "out/*.png"')
     if not value or any(ord(char) < 32 or ord(char) == 127 for char in value):
@@ -276,7 +277,7 @@ def _collect_pattern(value: object) -> str:
     return value
 
 
-CollectPattern = Annotated[str, PlainValidator(_collect_pattern, json_schema_input_type=str)]
+CollectPattern = Annotated[str, PlainValidator(collect_pattern, json_schema_input_type=str)]
 
 
 def _dotted_name(value: object) -> str:

@@ -306,6 +306,7 @@ class Config(_Table):
     tools: dict[ToolName, ToolConfig] = Field(default_factory=dict, description="The tools by name.")
 
     _source: str = PrivateAttr("")
+    _file: Path | None = PrivateAttr(None)
     _digest: str = PrivateAttr("")
 
     @property
@@ -317,6 +318,11 @@ class Config(_Table):
     def digest(self) -> str:
         """SHA-256 of the file's bytes in hex, for the event POLICY_LOADED; "" when it came from none."""
         return self._digest
+
+    @property
+    def file(self) -> Path | None:
+        """The absolute path of the file it was loaded from; None for a text."""
+        return self._file
 
     @property
     def never_visible(self) -> tuple[Path, ...]:

@@ -141,7 +141,7 @@ def _parse(text: str, *, base: Path, source: str, file: Path | None, allow_unsup
         lines = tuple(dict.fromkeys(sentence(source, data, p) for p in in_file_order(data, problems)))
         raise ConfigError("\n".join(lines), problems=lines)
     config = _finished(config, source)
-    config._source = source
+    config._source, config._file = source, file
     config._digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
     return config
 

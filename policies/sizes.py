@@ -24,6 +24,9 @@ _BY_LOWER = {name.lower(): factor for name, factor in _UNITS.items()}
 _BINARY = ("TiB", "GiB", "MiB", "KiB")
 _FORM = re.compile(r"([0-9]{1,19})[ ]?([A-Za-z]*)", re.ASCII)
 _FRACTION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})[ ]?([A-Za-z]+)", re.ASCII)
+_COMMA = re.compile(r"^(\s*[0-9]{1,9}),([0-9]{1,2}|[0-9]{4,9})(?![0-9])", re.ASCII)
+"""A comma before other than three digits is a decimal point; "1,024 MiB" is 1024 of them."""
+
 _SHORT = {"k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB", "ki": "KiB", "mi": "MiB", "gi": "GiB", "ti": "TiB"}
 MAX_SIZE = 2**63 - 1
 """What the kernel's 64-bit signed limits can hold; a larger size is a typing error."""
@@ -52,6 +55,7 @@ def parse_size(text: str) -> int:
 
 def _correction(text: str) -> str:
     """The rest of the sentence for a text that is not a size: the size most likely meant, else an example."""
+    text = _COMMA.sub(r"\1.\2", text)
     fraction = _FRACTION.fullmatch(text.strip())
     if fraction is not None and fraction[3].lower() in _BY_LOWER:
         scale = 10 ** len(fraction[2])

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from fumehood import _grants
 from fumehood._inputs import Inputs
 from fumehood._report import (
     bounded,
@@ -194,6 +195,7 @@ class Host:
         deny: Sequence[str | Mapping[str, Any] | EgressRule] = (),
         read: Sequence[str | Path] = (),
         write: Sequence[str | Path] = (),
+        collect: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         secret_names: Collection[str] = (),
         limits: Limits | None = None,
@@ -206,14 +208,14 @@ class Host:
         """Run any program in a cage. Its environment is `env` and PATH; it sees the system, `read` and
         `write`, and a private /tmp.
 
-        allow, deny: egress rules in the forms of the configuration. secret_names: the names in `env` whose
-        values no log may hold. limits: default RUN_LIMITS. streams: descriptors for standard input, output
-        and error; None for a pipe whose content the result holds. signals: passes signals on to the program
-        while it runs. Raises ConfigError for a path that is not there or a rule that cannot be read.
+        allow, deny: egress rules in the forms of the configuration. collect: files of that /tmp to hand back
+        as parts, when the program ends with 0. secret_names: the names in `env` whose values no log may hold.
+        limits: default RUN_LIMITS. streams: descriptors for standard input, output and error; None for a pipe
+        whose content the result holds. signals: passes signals on to the program while it runs. Raises
+        ConfigError for a path that is not there or never granted, and for a rule that cannot be read.
         """
         from fumehood.broker import EgressPolicy
         from fumehood.isolate import DEFAULT_PATH
-        from fumehood.policies._fields import never_granted
         from fumehood.policies.rules import EgressRule, for_programs, parse_rule
 
         if not argv or not argv[0]:
@@ -221,12 +223,8 @@ class Host:
         rules = for_programs(
             tuple(rule if isinstance(rule, EgressRule) else parse_rule(rule, where="allow") for rule in allow)
         )
-        for path in (*read, *write):
-            if not Path(path).exists():
-                raise ConfigError(f"{path}: no such file or folder to grant", hint="name a path that exists")
-            if (fault := never_granted(Path(path))) is not None:
-                raise ConfigError(f"{path}: {fault}")
-        writable = [Path(path) for path in write]
+        _grants.check(self.config, (*read, *write))
+        kept = _grants.kept_as_they_are(self.config, write, by_mounts=self.has_doors)
         cwd = working_folder()
         granted = cwd is not None and any(
             cwd.is_relative_to(Path(path).resolve()) for path in (*read, *write)
@@ -238,8 +236,9 @@ class Host:
             name="run",
             kind="command",
             argv=(program, *argv[1:]),
-            read=tuple(Path(path) for path in read),
-            write=tuple(writable),
+            read=(*(Path(path) for path in read), *kept),
+            write=tuple(Path(path) for path in write),
+            collect=_grants.patterns(collect),
             exec_writes=True,
             limits=limits or RUN_LIMITS,
             doors=door_ports(rules) if self.has_doors else None,

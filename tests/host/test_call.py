@@ -107,7 +107,8 @@ def test_input_comes_from_an_argument_a_file_or_stdin_and_is_empty_otherwise(
             "in 'single quotes'",
         ),
         ('{"a":\n  nul}', "the input, line 2, column 3: not JSON: Expecting value"),
-        ("", "the input, line 1, column 1: not JSON: Expecting value"),
+        ("", "the input: is empty, and that is no JSON\nHint: an empty object is {}"),
+        (" \n", "the input: is empty, and that is no JSON"),
         ('{"a": NaN}', "the input: not JSON: NaN is no JSON value"),
         ('{"a": 1, "a": 2}', "the input: not JSON: the name 'a' stands twice in one object"),
         ("[" * 100_000, "the input: is nested too deeply"),
@@ -170,7 +171,39 @@ def test_a_refused_connection_is_named_with_its_reason_in_text_and_in_json(tools
 def test_quiet_leaves_value_and_error_only(tools: Cli) -> None:
     done = tools("call", "far", "--quiet")
     assert done.out == ""
-    assert [line.partition(":")[0] for line in done.err.splitlines()] == ["error"]
+    assert [line.partition(":")[0] for line in done.err.splitlines()] == ["error", "Hint"]
+
+
+def test_a_limit_and_a_refusal_are_told_with_what_to_change(cli: Cli) -> None:
+    write(
+        cli.folder,
+        """\
+        [tools.slow]
+        module = "tools/slow.py"
+        timeout_s = 0.5
+        [tools.far]
+        module = "tools/far.py"
+        """,
+        slow="def run(input, ctx):\n    while True: pass\n",
+        far="def run(input, ctx):\n    return ctx.fetch(input).status\n",
+    )
+    assert cli("call", "slow").err.splitlines()[1] == (
+        "Hint: Raise timeout_s in [tools.slow], or give the tool less to do in one call. "
+        "It was timeout_s 0.5."
+    )
+    told = cli("call", "far", '"https://api.example.com/"', width=200).err.splitlines()
+    assert told[0] == "egress refused: api.example.com:443 not-listed"
+    assert told[2] == 'Hint: To allow it, add "api.example.com" to egress of [tools.far].'
+    told = cli("call", "far", '"api.example.com"', width=200).err.splitlines()
+    assert told[0] == "egress refused: what names no host: malformed"
+
+
+@pytest.mark.parametrize("option", ["--execution", "--principal"])
+@pytest.mark.parametrize("value", ["", " ", "a\nb"])
+def test_a_name_that_no_row_could_be_found_by_is_bad_usage(tools: Cli, option: str, value: str) -> None:
+    done = tools("call", "echo", option, value)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: Invalid value for '{option}': {value!r} is no name: it is empty, or ")
 
 
 def test_execution_and_principal_stand_in_the_log(tools: Cli) -> None:

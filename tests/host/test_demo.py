@@ -16,6 +16,7 @@ from fumehood._demo import Tour, open_world, take_tour
 from fumehood._demo.world import DNS_PORT, METRICS_PORT, example_folder
 from fumehood.policies import load_config
 from tests.host.cli import COMMAND, Cli
+from tests.host.test_clear_errors import WITHOUT
 from tests.tree import ROOT
 from tests.users import run_as_user
 
@@ -129,3 +130,19 @@ async def test_a_policy_that_lets_go_is_noticed() -> None:
                         break
     assert (line.what, line.held) == ("another host", False)
     assert line.why == "UNEXPECTED: ok (None): the crown jewels"
+
+
+def test_the_calls_are_a_table_on_a_terminal_of_the_usual_width(cli: Cli) -> None:
+    lines = cli("demo", width=80).out.splitlines()
+    head = lines.index("Every call, as the host saw it") + 1
+    assert lines[head].split() == ["call", "outcome", "reason", "time", "tier", "egress"]
+    assert len([line for line in lines[head + 1 :] if "namespaces" in line]) == 20
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_machine_without_cages_is_said_once_with_its_code() -> None:
+    done = run_as_user([*WITHOUT, "userns", *COMMAND, "demo", "--quiet"])
+    assert (done.returncode, done.stdout) == (4, "")
+    told = done.stderr.splitlines()
+    assert told[0].startswith("error: the sandbox cannot be built: layer `user`: ")
+    assert told[1:] == ["Hint: `fumehood doctor` names the layer that is missing, and its remedy"]

@@ -84,16 +84,22 @@ def test_a_limit_says_what_to_raise(cli: Cli) -> None:
         slow="import time\ndef run(input, ctx):\n    time.sleep(9)\n",
     )
     assert cli("call", "slow").code == 5
-    told = cli("explain", "last").out
+    told = cli("explain", "last", width=200).out
     assert "Outcome: limit, reason timeout after " in told
-    assert "- Raise timeout_s in [tools.slow], or give the tool less to do in one call.\n" in told
+    assert (
+        "\nWall time `timeout_s` ran out. The host kills the tree; the tool's help is not needed.\n" in told
+    )
+    assert (
+        "- Raise timeout_s in [tools.slow], or give the tool less to do in one call. It was timeout_s 0.5.\n"
+        in told
+    )
 
 
 def test_a_call_of_run_is_told_about_options_and_not_about_tables(cli: Cli) -> None:
     assert cli("run", "--time", "0.5", "--", "sleep", "9").code == 5
     told = cli("explain", "last").out
     assert "It runs sleep.\n" in told
-    assert "- Give it longer with --time SECONDS.\n" in told
+    assert "- Give it longer with --time SECONDS. It was timeout_s 0.5.\n" in told
 
 
 def test_json_holds_the_same_facts(cli: Cli) -> None:
@@ -112,6 +118,7 @@ def test_json_holds_the_same_facts(cli: Cli) -> None:
         "outcome": "tool_error",
         "reason": None,
         "sentence": "The tool itself failed; the sandbox and the host are in order.",
+        "background": None,
         "error": {"type": "ZeroDivisionError", "message": "division by zero", "during": "run"},
         "tainted": None,
         "violations": [],

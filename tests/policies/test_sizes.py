@@ -39,6 +39,7 @@ def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
         ("1.5 GiB", "'1.5 GiB' is not a size; fractions are not read, write \"1536 MiB\""),
         ("0.5 MB", "'0.5 MB' is not a size; fractions are not read, write \"500000 B\""),
         ("1_000", "'1_000' is not a size; write \"1000\""),
+        ("1,5 GiB", "'1,5 GiB' is not a size; fractions are not read, write \"1536 MiB\""),
         ("1,000 MiB", "'1,000 MiB' is not a size; write \"1000 MiB\""),
         (" 8 MiB ", "' 8 MiB ' is not a size; write \"8 MiB\""),
         ("8  MiB", "'8  MiB' is not a size; write \"8 MiB\""),

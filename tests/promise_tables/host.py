@@ -33,6 +33,11 @@ PROMISES: list[tuple[str, ...]] = [
         "A system call that the sandbox refused is named in result and log.",
         "D2",
     ),
+    (
+        "host:run-keeps-the-configuration",
+        "A command of `run` cannot change the configuration that it, or the next command there, runs under.",
+        "contract 3",
+    ),
     ("host:state-is-hidden", "No tool sees the host's log and store, wherever they lie.", "R007"),
     (
         "host:json-is-one-object",

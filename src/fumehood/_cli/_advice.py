@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fumehood.policies.reasons import REASONS, Reason
-from fumehood.policies.script_reasons import script_reason
+from fumehood.policies.script_reasons import SCRIPT_REASONS, script_reason
 from fumehood.policies.sizes import format_size
 
 _STEPS: Mapping[str, str] = {
@@ -37,7 +37,20 @@ _STEPS: Mapping[str, str] = {
         "Repair the tool's file or its imports; raise start_s in [tools.{tool}] if its import is only slow."
     ),
     "approval-declined": "Nothing; a person said no.",
+    "stack": "Let the script nest less: a loop instead of the recursion, or flatter data.",
+    "tool-calls": "Raise Limits(tool_calls=...), or let the script ask for more in each call.",
+    "bridge-bytes": "Raise Limits(bridge_bytes=...), or let the script ask its tools for less.",
+    "pending": "Raise Limits(pending=...), or let the script wait for some calls before it starts others.",
+    "cancelled": "Nothing; whoever called went away. Call again if the result is still wanted.",
 }
+"""For every reason of an outcome; a test compares."""
+
+_LIMIT_OF: Mapping[str, str] = {
+    "timeout": "timeout_s",
+    "cpu": "cpu_s",
+    **{name: name for name in ("memory", "processes", "output", "tmp", "events")},
+}
+"""Reason -> the limit that was in force."""
 
 _RUN_STEPS: Mapping[str, str] = {
     "timeout": "Give it longer with --time SECONDS.",
@@ -46,6 +59,14 @@ _RUN_STEPS: Mapping[str, str] = {
     "not-listed": "To allow it, add --allow '{entry}'.",
     "port": "To allow the port, add --allow '{entry}'.",
     "not-public": "If that address is meant, write --allow '{entry} +private'.",
+    "mixed-answers": (
+        "Have the name's records repaired; if both kinds of address are meant, write "
+        "--allow '{entry} +private'."
+    ),
+    "cpu": "Let it compute less, or give it the limits of a tool with --policy FILE --tool NAME.",
+    "processes": "Let it start fewer, or give it the limits of a tool with --policy FILE --tool NAME.",
+    "output": "Let it write less, or leave --format json out: then its output is passed through.",
+    "tmp": "Let it write to a folder that --write names.",
 }
 """For calls of `fumehood run`, whose rules and limits are options and not entries of a file."""
 
@@ -69,6 +90,10 @@ _EVAL_STEPS: Mapping[str, str] = {
     "not-listed": "To allow it, add --allow '{entry}'.",
     "port": "To allow the port, add --allow '{entry}'.",
     "not-public": "If that address is meant, write --allow '{entry} +private'.",
+    "mixed-answers": (
+        "Have the name's records repaired; if both kinds of address are meant, write "
+        "--allow '{entry} +private'."
+    ),
 }
 """For `fumehood eval` and `Host.eval`, which have no entry in a file."""
 
@@ -82,7 +107,23 @@ _EGRESS_STEPS: Mapping[str, str] = {
     "scheme": "Write the scheme into the entry {rule}.",
     "no-answer": "Look the name up yourself; `nameservers` in [host] says who was asked.",
     "upstream": "The peer was allowed and did not answer properly; policy has no part in it.",
+    "metadata": "Nothing to add: no entry and no flag allows these addresses.",
+    "mixed-answers": (
+        'Have the name\'s records repaired; if both kinds of address are meant, add "{entry}" to private of '
+        "[tools.{tool}]."
+    ),
+    "malformed": "Let the request be written plainly, as scheme://host/path; the detail says what is wrong.",
+    "ambiguous-url": "Let the URL be written without user name, backslash and odd escapes.",
+    "server-name": "Let the client send, in TLS, the server name of the host that it asked for.",
+    "redirect": "The refused place has a row of its own; allow it there, if it is meant.",
+    "too-many-redirects": "Let the tool ask for the final address.",
+    "budget-bytes": "Raise max_request or max_response of the entry {rule}, or let the tool ask for less.",
+    "budget-rate": "Raise rate or max_connections of the entry {rule}, or let the tool wait in between.",
+    "budget-time": "Raise timeout of the entry {rule}, or let the tool ask for less at once.",
+    "policy-changed": "Nothing, if the change of the policy was meant; else put the entry back.",
+    "no-call": "Let the tool use the network while it is called, not when it is imported or has returned.",
 }
+"""For every reason of a connection; a test compares."""
 
 
 def sentence(end: Mapping[str, Any]) -> str:
@@ -109,15 +150,29 @@ def reason_of(code: object, *, script: bool) -> Reason | None:
     return script_reason(code) if script else REASONS.get(code)
 
 
-def steps(tool: str, end: Mapping[str, Any], decisions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What to do next, each once."""
+def background(end: Mapping[str, Any]) -> str:
+    """What stands behind the outcome's reason, "" where the sentence for a script has said it."""
+    code = end.get("reason")
+    known = reason_of(code, script=False)
+    return "" if known is None or (of_script(end) and code in SCRIPT_REASONS) else known.doc
+
+
+def steps(
+    tool: str,
+    end: Mapping[str, Any],
+    decisions: Sequence[Mapping[str, Any]],
+    limits: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """What to do next, each once. limits: those of the call, to say what was in force."""
     found = []
     reason = end.get("reason")
     templates = {**_STEPS, **_EGRESS_STEPS, **(_RUN_STEPS if tool == "run" else {})}
     if of_script(end):
         templates |= {**_SCRIPT_STEPS, **(_EVAL_STEPS if tool == "script" else {})}
     if isinstance(reason, str) and reason in _STEPS:
-        found.append(templates[reason].format(tool=tool))
+        name = _LIMIT_OF.get(reason, "")
+        was = limits_text({name: limits[name]}) if limits and name in limits else ""
+        found.append(templates[reason].format(tool=tool) + (f" It was {was}." if was else ""))
     for data in decisions:
         why = str(data.get("reason"))
         if data.get("outcome") != "allow" and why in _EGRESS_STEPS:
@@ -177,4 +232,5 @@ def _entry(data: Mapping[str, Any]) -> str:
     """The shortest rule that would cover the request."""
     host, port, scheme = data.get("host"), data.get("port"), data.get("scheme")
     bracketed = f"[{host}]" if isinstance(host, str) and ":" in host else host
-    return f"{bracketed}" if scheme == "https" and port == 443 else f"{bracketed}:{port}"
+    usual = port == 443 and scheme in ("https", None)  # a row of a result does not say the scheme
+    return f"{bracketed}" if usual else f"{bracketed}:{port}"

@@ -13,10 +13,12 @@ import click
 from fumehood._cli._loop import progress, run_async
 from fumehood._cli._output import Output, one_line, visible
 from fumehood._cli._settings import Settings, pass_settings
+from fumehood._cli._values import NAME
 from fumehood.policies.errors import ConfigError
 
 if TYPE_CHECKING:
     from fumehood import CallResult
+    from fumehood.isolate import Limits
 
 SHOWN_TEXT = 4000
 """Characters of a tool's stdout or stderr shown beside a failure; --format json has all of it."""
@@ -25,8 +27,10 @@ SHOWN_TEXT = 4000
 @click.command()
 @click.argument("tool")
 @click.argument("input", metavar="[JSON|@FILE|-]", required=False)
-@click.option("--execution", metavar="ID", help="Group the call's rows in the log under this id.")
-@click.option("--principal", metavar="NAME", help="On whose behalf the call is made; stands in the log.")
+@click.option("--execution", metavar="ID", type=NAME, help="Group the call's rows in the log under this id.")
+@click.option(
+    "--principal", metavar="NAME", type=NAME, help="On whose behalf the call is made; stands in the log."
+)
 @pass_settings
 @click.pass_context
 def call(
@@ -42,6 +46,7 @@ def call(
     Prints the tool's value. Exit code 0 ok, 1 the tool failed, 3 denied, 4 no sandbox, 5 a limit was hit.
     """
     from fumehood import Host
+    from fumehood._toolspec import limits_of
 
     config = settings.load()
     value = read_input(input)
@@ -56,7 +61,8 @@ def call(
     if settings.format == "json":
         out.json(result.to_json())
     else:
-        show_result(out, result)
+        found = config.tools.get(tool)
+        show_result(out, result, None if found is None else limits_of(found))
     ctx.exit(result.exit_code)
 
 
@@ -68,7 +74,7 @@ def read_input(given: str | None) -> Any:
     if given is None:
         return {}
     if given == "-":
-        return parse_json(_decoded(sys.stdin.buffer.read(), "stdin"), "stdin")
+        return parse_json(decoded(sys.stdin.buffer.read(), "stdin"), "stdin")
     if given.startswith("@"):
         path = Path(given[1:])
         try:
@@ -77,12 +83,14 @@ def read_input(given: str | None) -> Any:
             raise ConfigError(
                 f"{path}: cannot be read: {error.strerror}", hint="@FILE names a file that holds JSON"
             ) from error
-        return parse_json(_decoded(data, str(path)), str(path))
+        return parse_json(decoded(data, str(path)), str(path))
     return parse_json(given, "the input")
 
 
 def parse_json(text: str, where: str) -> Any:
     """Strict JSON: no NaN, no name twice. Raises ConfigError naming line and column where there is one."""
+    if not text.strip():
+        raise ConfigError(f"{where}: is empty, and that is no JSON", hint="an empty object is {}")
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
     except json.JSONDecodeError as error:
@@ -123,7 +131,8 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _decoded(data: bytes, where: str) -> str:
+def decoded(data: bytes, where: str) -> str:
+    """UTF-8 as text. Raises ConfigError naming line and column of what is none."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -134,7 +143,7 @@ def _decoded(data: bytes, where: str) -> str:
         ) from None
 
 
-def show_result(out: Output, result: CallResult) -> None:
+def show_result(out: Output, result: CallResult, limits: Limits | None = None) -> None:
     """Value on stdout; on stderr the tool's own output, refused connections and, when it failed, why."""
     if result.outcome == "ok":
         out.value(result.value)
@@ -150,16 +159,20 @@ def show_result(out: Output, result: CallResult) -> None:
     for line in (*refusals(result), *violations(result.violations), *not_handed_back(result.uncollected)):
         out.note(line, "yellow")
     if result.outcome != "ok":
-        show_failure(out, result)
+        show_failure(out, result, limits)
 
 
 def refusals(result: CallResult) -> list[str]:
     """One line for each connection that policy refused."""
     return [
-        f"egress refused: {one_line(str(row['host'] or '?'))}:{row['port'] or '?'} {row['reason']}"
-        for row in result.egress
-        if row["outcome"] == "deny"
+        f"egress refused: {_place(row)} {row['reason']}" for row in result.egress if row["outcome"] == "deny"
     ]
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    if not row["host"]:
+        return "what names no host:"
+    return one_line(str(row["host"])) + (f":{row['port']}" if row["port"] else "")
 
 
 def violations(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -190,30 +203,32 @@ def not_handed_back(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return [f"file not taken: {one_line(str(row['name']))}: {one_line(str(row['why']))}" for row in rows]
 
 
-def show_failure(out: Output, result: CallResult) -> None:
-    """What happened, the sentence for the operator, and where to ask further."""
-    from fumehood._cli._advice import reason_of
+def show_failure(out: Output, result: CallResult, limits: Limits | None = None) -> None:
+    """What happened, what to do, the sentence for the operator, and where to ask further."""
+    from dataclasses import asdict
+
+    from fumehood._cli._advice import reason_of, steps
 
     said = result.error or {}
     reason = f" ({result.reason})" if result.reason else ""
     message = one_line(str(said.get("message") or ""))
     kind = one_line(str(said.get("type") or ""))
+    known = reason_of(result.reason, script=said.get("of") == "script")
+    if known is not None and message in ("", known.model):
+        message = known.operator
     if result.outcome == "tool_error" and kind and kind != "ExitCode":
         message = f"{kind}: {message}" if message else kind
         if said.get("during") == "import":
             message = f"while it was imported: {message}"
-    out.error(
-        f"{one_line(result.tool)}: {result.outcome}{reason}: {message or 'no further word'}", _hint(said)
-    )
+    hint = said.get("hint")
+    if not isinstance(hint, str):
+        end = {"outcome": result.outcome, "reason": result.reason, "error": said}
+        found = steps(result.tool, end, result.egress, asdict(limits) if limits is not None else None)
+        hint = found[0] if found else None
+    out.error(f"{one_line(result.tool)}: {result.outcome}{reason}: {message or 'no further word'}", hint)
     trace = str(said.get("trace") or "")
     if result.outcome == "tool_error" and trace.startswith(("Traceback", "  ")):
         out.note(visible(trace[-SHOWN_TEXT:]).rstrip(), "dim", wrap=False)
-    known = reason_of(result.reason, script=said.get("of") == "script")
     if known is not None and known.operator not in message:
         out.note(known.operator)
     out.note(f"More: fumehood explain {result.call_id}")
-
-
-def _hint(said: Any) -> str | None:
-    hint = said.get("hint")
-    return hint if isinstance(hint, str) else None

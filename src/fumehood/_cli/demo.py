@@ -11,9 +11,10 @@ import click
 from fumehood._cli._loop import run_async
 from fumehood._cli._output import Output
 from fumehood._cli._settings import Settings, pass_settings
+from fumehood.policies.errors import SandboxUnavailable
 
 if TYPE_CHECKING:
-    pass
+    from fumehood._demo import Tour
 
 
 @click.command()
@@ -45,6 +46,7 @@ async def _demo(out: Output, keep: bool) -> bool:
                 report.start(str(world.folder), host.tier, world.moved)
             async with contextlib.aclosing(take_tour(tour)) as lines:
                 async for line in lines:
+                    _stop_where_no_cage_is_to_be_had(tour)
                     if as_text and not (out.settings.quiet and line.held):
                         report.line(line)
             verified = await verify_log(tour)
@@ -56,3 +58,13 @@ async def _demo(out: Output, keep: bool) -> bool:
                 if not out.settings.quiet:
                     report.where_next(str(world.folder) if keep else None)
     return verified[0] and all(line.held for line in tour.lines)
+
+
+def _stop_where_no_cage_is_to_be_had(tour: Tour) -> None:
+    """Raises SandboxUnavailable after the first call: the others would say the same."""
+    first = tour.calls[0].result
+    if (first.outcome, first.reason) == ("sandbox_error", "tier"):
+        said = first.error or {}
+        raise SandboxUnavailable(
+            str(said.get("message")), hint="`fumehood doctor` names the layer that is missing, and its remedy"
+        )

@@ -13,12 +13,14 @@ import click
 from fumehood._cli._loop import progress, run_async
 from fumehood._cli._output import Output
 from fumehood._cli._settings import Settings, pass_settings
-from fumehood._cli.call import parse_json, show_result
+from fumehood._cli._values import NAME, SECONDS, memory_size
+from fumehood._cli.call import decoded, parse_json, show_result
 from fumehood.policies.errors import ConfigError
 
 if TYPE_CHECKING:
     from fumehood import CallResult
 
+LEAST_MEMORY = 1 << 20  # no engine starts with less
 LANGUAGES = {".js": "js", ".mjs": "js", ".py": "python"}
 
 
@@ -34,14 +36,14 @@ LANGUAGES = {".js": "js", ".mjs": "js", ".py": "python"}
     "--time",
     "time_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     default=10.0,
     show_default=True,
     help="Wall time, waiting for tools included.",
 )
 @click.option("--memory", metavar="SIZE", help='As "64 MiB". Default: 64 MiB for js, 256 MiB for python.')
-@click.option("--execution", metavar="ID", help="Group the rows in the log under this id.")
-@click.option("--principal", metavar="NAME", help="On whose behalf it runs; stands in the log.")
+@click.option("--execution", metavar="ID", type=NAME, help="Group the rows in the log under this id.")
+@click.option("--principal", metavar="NAME", type=NAME, help="On whose behalf it runs; stands in the log.")
 @click.argument("file", metavar="(FILE|-)")
 @pass_settings
 @click.pass_context
@@ -65,21 +67,17 @@ def eval_(
     tools as functions.
     """
     from fumehood import Host
-    from fumehood.policies.sizes import parse_size
     from fumehood.sandbox import Limits
 
     config = settings.load() if tools else settings.load_or_default()
     code = read_script(file)
     language = lang or LANGUAGES.get(Path(file).suffix, "js")
     value = None if given is None else parse_json(given, "--input")
-    try:
-        size = None if memory is None else parse_size(memory)
-    except ValueError as error:
-        raise ConfigError(f"--memory {memory!r}: {error}", hint='as in "64 MiB"') from None
+    size = None if memory is None else memory_size(memory, least=LEAST_MEMORY)
     try:
         limits = Limits(wall_s=time_s, memory=size)
     except ValueError as error:
-        raise ConfigError(f"--time or --memory: {error}") from None
+        raise ConfigError(f"--time {time_s:g}: {error}") from None
 
     async def work() -> CallResult:
         with progress(settings, "running the script"):
@@ -104,7 +102,4 @@ def read_script(file: str) -> str:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}", hint="FILE, or - for stdin") from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}: byte {error.start} is not UTF-8") from None
+    return decoded(data, "stdin" if file == "-" else file)

@@ -142,12 +142,17 @@ def _tell(out: Output, story: Story) -> None:
         for text in files:
             out.hanging(f"- {text}", 0)
     _tell_rest(out, story)
-    steps = _advice.steps(_tool(story), story.end, [_data(event) for event in story.decisions])
+    steps = _steps(story)
     if steps:
         out.line()
         out.line("What to do", "bold")
         for step in steps:
             out.hanging(f"- {visible(step)}", 0)
+
+
+def _steps(story: Story) -> list[str]:
+    decisions = [_data(event) for event in story.decisions]
+    return _advice.steps(_tool(story), story.end, decisions, story.start.get("limits"))
 
 
 def _tool(story: Story) -> str:
@@ -165,9 +170,9 @@ def _tell_end(out: Output, story: Story) -> None:
     out.line(
         f"Outcome: {end.get('outcome')}{reason}{took}.", "green" if end.get("outcome") == "ok" else "red"
     )
-    sentence = _advice.sentence(end)
-    if sentence:
-        out.line(sentence)
+    for text in (_advice.sentence(end), _advice.background(end)):
+        if text:
+            out.line(text)
     error = end.get("error") or {}
     if error.get("message"):
         said = (
@@ -268,6 +273,7 @@ def _as_json(story: Story) -> dict[str, Any]:
         "outcome": end.get("outcome"),
         "reason": end.get("reason"),
         "sentence": _advice.sentence(end) or None,
+        "background": _advice.background(end) or None,
         "error": end.get("error"),
         "tainted": end.get("tainted"),
         "usage": end.get("usage"),
@@ -278,5 +284,5 @@ def _as_json(story: Story) -> dict[str, Any]:
         "egress": [{"event_id": event.id, "at": event.at, **_data(event)} for event in story.decisions],
         "events": len(story.told),
         "stored": [_data(event).get("address") for event in story.stored],
-        "next": _advice.steps(_tool(story), end, [_data(event) for event in story.decisions]),
+        "next": _steps(story),
     }

@@ -21,8 +21,10 @@ import click
 from fumehood._cli._loop import run_async
 from fumehood._cli._output import Output
 from fumehood._cli._settings import Settings, pass_settings
-from fumehood._cli.call import refusals, show_failure
+from fumehood._cli._values import SECONDS, memory_size
+from fumehood._cli.call import handed_back, not_handed_back, refusals, show_failure
 from fumehood.policies.errors import ConfigError
+from fumehood.policies.load import FILE_NAME
 
 if TYPE_CHECKING:
     from fumehood import CallResult
@@ -46,6 +48,7 @@ class _Grants:
     deny: list[Any] = field(default_factory=list)
     read: list[Path] = field(default_factory=list)
     write: list[Path] = field(default_factory=list)
+    collect: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     secrets: frozenset[str] = frozenset()
     limits: Limits | None = None
@@ -70,6 +73,12 @@ class _Grants:
 @click.option("--read", metavar="PATH", multiple=True, help="A path the command may read. Repeatable.")
 @click.option("--write", metavar="PATH", multiple=True, help="A path the command may write. Repeatable.")
 @click.option(
+    "--collect",
+    metavar="PATTERN",
+    multiple=True,
+    help="Files of its /tmp to keep in the content store when it ended with 0, as 'out/*.png'. Repeatable.",
+)
+@click.option(
     "--env",
     metavar="NAME[=VALUE]",
     multiple=True,
@@ -79,7 +88,7 @@ class _Grants:
     "--time",
     "time_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     help="Wall time, then SIGKILL. Default: a day.",
 )
 @click.option("--memory", metavar="SIZE", help='As "512 MiB". Default: 4 GiB.')
@@ -95,6 +104,7 @@ def run(
     deny: tuple[str, ...],
     read: tuple[str, ...],
     write: tuple[str, ...],
+    collect: tuple[str, ...],
     env: tuple[str, ...],
     time_s: float | None,
     memory: str | None,
@@ -114,31 +124,50 @@ def run(
     config = settings.load_or_default()
     grants = _from_tool(config, tool) if policy_file is not None or tool is not None else _Grants()
     _from_options(grants, allow, deny, read, write, env)
+    grants.collect += collect
     grants.limits = _limits(grants.limits, time_s, memory)
     if settings.format == "json":
         grants.limits = replace(grants.limits, output=min(grants.limits.output, CAPTURED))
     from fumehood.isolate import Signals
 
     signals = Signals()
-    work = _run(config, command, grants, signals, passed=settings.format == "text")
+    out = Output(settings)
+    found = os.path.lexists(FILE_NAME)
+    work = _run(config, command, grants, signals, out)
     result = run_async(work, signals.send)
     if settings.format == "json":
-        Output(settings).json(result.to_json())
+        out.json(result.to_json())
     elif result.outcome not in ("ok", "tool_error") and not _ended_by_itself(result):
-        show_failure(Output(settings), result)
+        show_failure(out, result, grants.limits)
     elif not settings.quiet and sys.stderr.isatty():
         for line in refusals(result):
-            Output(settings).note(f"fumehood: {line}", "yellow")
+            out.note(f"fumehood: {line}", "yellow")
+    if settings.format == "text":
+        for line in handed_back(result.parts):
+            out.note(line, wrap=False)
+        for line in not_handed_back(result.uncollected):
+            out.note(line, "yellow")
+    if not found and os.path.lexists(FILE_NAME):
+        out.problem(
+            f"fumehood: the command left {FILE_NAME} here, and the next fumehood in this folder obeys it; "
+            "look at it first",
+            "yellow",
+        )
     ctx.exit(exit_code(result))
 
 
 async def _run(
-    config: Config, command: Sequence[str], grants: _Grants, signals: Signals, *, passed: bool
+    config: Config, command: Sequence[str], grants: _Grants, signals: Signals, out: Output
 ) -> CallResult:
     from fumehood import Host, _terminal
 
+    passed = out.settings.format == "text"
     async with contextlib.AsyncExitStack() as stack:
         host = await stack.enter_async_context(Host(config, spares=0))
+        if grants.allow and not host.has_doors:
+            out.problem(
+                f"fumehood: in the tier {host.tier} a program has no network, whatever --allow says", "yellow"
+            )
         streams: tuple[int, int | None, int | None] = (0, 1, 2) if passed else (0, None, None)
         if passed and _terminal.wanted():
             streams = (await stack.enter_async_context(_terminal.joined()),) * 3
@@ -148,6 +177,7 @@ async def _run(
             deny=grants.deny,
             read=grants.read,
             write=grants.write,
+            collect=grants.collect,
             env=grants.env,
             secret_names=grants.secrets,
             limits=grants.limits,
@@ -199,7 +229,7 @@ def _from_tool(config: Config, name: str | None) -> _Grants:
     env, secrets = call_environment(tool, config)
     return _Grants(
         allow=list(tool.egress), deny=list(tool.deny), read=list(tool.read), write=list(tool.write),
-        env=env, secrets=secrets, limits=_tool_limits(tool),
+        collect=list(tool.collect), env=env, secrets=secrets, limits=_tool_limits(tool),
     )  # fmt: skip
 
 
@@ -224,7 +254,9 @@ def _from_options(
     for option, paths, into in (("--read", read, grants.read), ("--write", write, grants.write)):
         for path in paths:
             if not os.path.lexists(path):
-                raise ConfigError(f"{option} {path}: there is no such file or folder")
+                raise ConfigError(
+                    f"{option} {path!r}: there is no such file or folder", hint="name one that exists"
+                )
             into.append(Path(path).absolute())
     for text in env:
         name, value = _variable(text)
@@ -252,17 +284,10 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _limits(base: Limits | None, time_s: float | None, memory: str | None) -> Limits:
     from fumehood._host import RUN_LIMITS
-    from fumehood.policies.sizes import parse_size
 
     found = base or RUN_LIMITS
     if time_s is not None:
         found = replace(found, timeout_s=time_s)
     if memory is not None:
-        try:
-            size = parse_size(memory)
-        except ValueError as error:
-            raise ConfigError(f"--memory: {error}") from None
-        if size < 8 << 20:
-            raise ConfigError(f"--memory {memory!r}: is less than 8 MiB, which no program starts with")
-        found = replace(found, memory=size)
+        found = replace(found, memory=memory_size(memory, least=8 << 20))
     return found

@@ -104,7 +104,7 @@ async def _metrics(tour: Tour) -> Told:
         result.outcome == "ok"
         and result.value == {"status": 200, "busiest": {"host": "web-2", "cpu": 0.87}}
         and seen == [f"Bearer {token}"]
-        and result.events == ({"kind": "METRICS_SAMPLED", "data": {"rows": 3}},)
+        and result.events == [{"kind": "METRICS_SAMPLED", "data": {"rows": 3}}]
         and [row["pinned"] for row in result.egress] == [METRICS]
         and token not in str(result.to_json()) + str(rows)
     )
@@ -347,7 +347,7 @@ async def _script(tour: Tour) -> AsyncIterator[tuple[str, Told]]:
     held = result.outcome == "ok" and result.value == {"calls": 3, "busiest": "web-2"}
     why = "in WASM, in a caged worker: three calls of the tool it was granted, one small value"
     yield "three calls in one", ("done", why if held else _unexpected(result), held)
-    result = await tour.eval("a tool not granted", "return await tool('chart', input)", tools=["metrics"])
+    result = await tour.eval("not granted", "return await tool('chart', input)", tools=["metrics"])
     held = result.outcome == "tool_error" and "chart" in str((result.error or {}).get("message"))
     why = "chart is configured, but this script was not given it"
     yield "a tool not granted", ("refused", why if held else _unexpected(result), held)

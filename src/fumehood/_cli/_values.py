@@ -1,0 +1,62 @@
+"""Values of options that several verbs take: seconds, sizes, names. What is wrong with one is told with its
+option.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+from fumehood.policies.errors import ConfigError
+
+MOST_MEMORY = 4 << 40
+
+
+class Seconds(click.types.FloatParamType):
+    """A number of seconds above 0: no word, not NaN, and not without end."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds < math.inf:
+            self.fail(f"{value!r} is no number of seconds above 0, such as 90 or 0.5.", param, ctx)
+        return seconds
+
+
+SECONDS = Seconds()
+
+
+class Name(click.types.StringParamType):
+    """An id or name that rows of the log are found by: not empty, and one line."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not text.strip() or not text.isprintable():
+            self.fail(f"{text!r} is no name: it is empty, or has what cannot be printed.", param, ctx)
+        return text
+
+
+NAME = Name()
+
+
+def memory_size(text: str, *, least: int) -> int:
+    """The bytes that --memory means. Raises ConfigError below `least` and above what a machine can have."""
+    from fumehood.policies.sizes import format_size, parse_size
+
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise ConfigError(f"--memory {text!r}: {error}", hint='as in "512 MiB"') from None
+    if not least <= size <= MOST_MEMORY:
+        bounds = f"{format_size(least)} to {format_size(MOST_MEMORY)}"
+        unit = f'; without a unit it counts bytes, write "{text} MiB"' if text.isdecimal() else ""
+        raise ConfigError(f"--memory {text!r}: must be from {bounds}{unit}")
+    return size
