@@ -36,15 +36,28 @@ class FetchFailed(Exception):
         self.reason = reason
 
 
+class Headers(dict[str, str]):
+    """Header fields by lower-case name; asked for in any case, as HTTP has it."""
+
+    def __getitem__(self, name: str) -> str:
+        return super().__getitem__(name.lower())
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name.lower() if isinstance(name, str) else name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name.lower(), default)
+
+
 class Reply:
-    """An HTTP response: `.status` int, `.headers` dict with lower-case names, `.body` bytes, `.text` str,
+    """An HTTP response: `.status` int, `.headers` dict by name in any case, `.body` bytes, `.text` str,
     `.url` str, `.json()`.
     """
 
     def __init__(self, status: int, headers: list[list[str]], body: bytes, url: str) -> None:
         self.status, self.body, self.url = status, body, url
         self.header_list = [(name, value) for name, value in headers]
-        self.headers: dict[str, str] = {}
+        self.headers = Headers()
         for name, value in self.header_list:
             low = name.lower()
             self.headers[low] = f"{self.headers[low]}, {value}" if low in self.headers else value

@@ -130,7 +130,10 @@ async def test_ctx_fetch_gives_the_body_as_text_and_refusals_as_errors_with_a_re
         "    try:\n"
         "        await ctx.fetch('http://evil.test/')\n"
         "    except Exception as error:\n"
-        "        return [reply.status, type(reply.text).__name__, type(error).__name__, error.reason]\n"
+        "        return [reply.status, type(reply.text).__name__, type(error).__name__, error.reason,\n"
+        "                reply.headers['content-type'], reply.headers.get('Content-Type'),\n"
+        "                'CONTENT-TYPE' in reply.headers, reply.headers.get('Missing', 'none'),\n"
+        "                sorted(reply.headers)[1:2]]\n"
     )
     path = configured(
         tmp_path,
@@ -140,7 +143,8 @@ async def test_ctx_fetch_gives_the_body_as_text_and_refusals_as_errors_with_a_re
     )
     async with Host(load_config(path), dial=world.dial) as host:
         result = await host.call("t", None)
-    assert result.value == [200, "str", "EgressDenied", "not-listed"], result.error
+    assert result.value[:4] == [200, "str", "EgressDenied", "not-listed"], result.error
+    assert result.value[4:] == [*["application/json"] * 2, True, "none", ["content-type"]]
     assert result.tainted == {"origin": "tool:t api.example.com"}, (
         "the host it reached, and none it was refused"
     )
