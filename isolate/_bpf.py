@@ -8,6 +8,7 @@ names and numbers, in the host, never in a child. Sources: seccomp(2), linux/fil
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import functools
 import importlib.resources
@@ -101,21 +102,27 @@ def _data() -> dict[str, Any]:
 
 
 def _known_numbers(newer: Mapping[str, int]) -> dict[str, int]:
-    """Every system call name libseccomp knows on this machine, and the newer ones of the data file."""
+    """Every system call name libseccomp knows on this machine, and the newer ones of the data file.
+
+    Asked directly: `ctypes.util.find_library`, which bindings use, starts ldconfig and compilers.
+    """
     try:
-        import pyseccomp
-    except (RuntimeError, ImportError, OSError) as error:
+        library = ctypes.CDLL("libseccomp.so.2")
+    except OSError as error:
         raise SandboxUnavailable(
             f"seccomp filters cannot be made: {error}",
             hint="install libseccomp (Debian: apt install libseccomp2)",
         ) from error
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+    library.seccomp_syscall_resolve_num_arch.restype = ctypes.c_void_p
+    machine = library.seccomp_arch_native()
     found: dict[str, int] = {}
     for number in range(512):
-        try:
-            name = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, number)
-        except ValueError:
-            continue  # no such number on this machine, or newer than the library
-        found[name.decode() if isinstance(name, bytes) else name] = number
+        name = library.seccomp_syscall_resolve_num_arch(machine, number)
+        if name:  # else there is no such number on this machine, or it is newer than the library
+            found[ctypes.string_at(name).decode()] = number
+            free(name)
     return found | dict(newer)
 
 

@@ -94,6 +94,7 @@ class Host:
                     trust=Path(self.config.host.trust) if self.config.host.trust else None,
                     secrets=lambda name: resolve_secret(self.config.secrets[name], name),
                     dial=self._dial,
+                    warm=any(tool.egress for tool in self.config.tools.values()),
                 )
             )
             self._isolator = await self._stack.enter_async_context(
