@@ -175,8 +175,15 @@ class Group:
         """
         if self._version == 2:
             return []
-        flags = os.O_WRONLY | os.O_CLOEXEC
-        return [os.open(folder / "tasks", flags) for folder in self._folders.values()]
+        opened: list[int] = []
+        try:
+            for folder in self._folders.values():
+                opened.append(os.open(folder / "tasks", os.O_WRONLY | os.O_CLOEXEC))
+        except OSError:
+            for fd in opened:
+                os.close(fd)
+            raise
+        return opened
 
     def attach(self, pid: int) -> None:
         """Move a process in from outside: the way of version 2, and for one that did not join by itself.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -71,8 +72,13 @@ class Line:
         self._parser.cap = cap
 
     def take_fds(self, message: Message) -> list[int]:
-        """The descriptors that came with a message, as many as its `fds` says; the caller's to close."""
+        """The descriptors that came with a message, as many as its `fds` says; the caller's to close.
+
+        Raises OSError when there are fewer: the kernel had no number left for them.
+        """
         count = message.get("fds", 0)
+        if len(self._fds) < count:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         taken, self._fds = self._fds[:count], self._fds[count:]
         return taken
 

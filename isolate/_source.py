@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import time
@@ -41,7 +42,7 @@ class Stamp:
 
     @classmethod
     def of(cls, spec: ToolSpec) -> Stamp:
-        """As it is now. Raises NoToolFile."""
+        """As it is now. Raises NoToolFile; OSError where the host has no descriptors left."""
         if spec.path is None:
             return cls((), (), settled=True)
         files: list[_State] = []
@@ -52,6 +53,8 @@ class Stamp:
                 raise NoToolFile(f"the file of `module` is no regular file: {spec.path}")
             _python_files(str(spec.path.parent), files, folders)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise  # the host's want, not the file's
             raise NoToolFile(f"the file of `module` cannot be read: {spec.path}: {error.strerror}") from error
         newest = max(max(state[1:3]) for state in (*files, *folders))
         return cls(tuple(sorted(files)), tuple(folders), settled=newest + _SETTLED_NS < now)

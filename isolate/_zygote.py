@@ -153,11 +153,21 @@ class ZygoteHandle:
         kind = message.get("t")
         if kind == "forked":
             future = self._forked.pop(message["n"])
-            if not future.done():
+            whole = len(fds) == (2 if self.plan["namespaces"] else 1)
+            if whole and not future.done():
                 future.set_result(fds)
-            else:  # nobody waits any more: the child is never used, and its init must not stay
-                for fd in fds:
-                    os.close(fd)
+                return
+            # Nobody waits any more, or the kernel had no number for one: the child is never used, and its
+            # init must not stay.
+            for fd in fds:
+                os.close(fd)
+            if not future.done():
+                future.set_exception(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+        elif kind == "not-forked":
+            del self._exits[message["n"]]
+            future = self._forked.pop(message["n"])
+            if not future.done():
+                future.set_exception(OSError(message["errno"], os.strerror(message["errno"])))
         elif kind == "exit":
             ended = self._exits.pop(message["n"])
             if not ended.done():

@@ -20,8 +20,8 @@ _ENDS = (_signal.SIGCHLD,)
 
 
 def serve(requests: socket.socket) -> None:
-    """Answer every byte on `requests` with two descriptors, (process namespace, pidfd of its init), until the
-    zygote closes it.
+    """Answer every byte on `requests` with two descriptors, (process namespace, pidfd of its init), or with
+    the number of the error in decimal, until the zygote closes it.
     """
     own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -49,23 +49,35 @@ def serve(requests: socket.socket) -> None:
 
 
 def _make_one(requests: socket.socket, own: int, wake: int) -> None:
-    _uapi_proc.unshare(_uapi_proc.CLONE_NEWPID)
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDS)
-    _signal.set_wakeup_fd(-1)
-    _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 0)  # here, where it costs the init no page
-    pid = _uapi_proc.fork_bare()
-    if pid == 0:
-        _be_init()
-    _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 1)
-    _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _ENDS)
-    # Not /proc/PID/ns/pid: nobody can look into the init.
-    namespace = os.open("/proc/self/ns/pid_for_children", os.O_RDONLY | os.O_CLOEXEC)
-    handle = os.pidfd_open(pid)
-    _uapi_proc.setns(own, _uapi_proc.CLONE_NEWPID)
+    try:
+        namespace, handle = _fork_init(own, wake)
+    except OSError as error:  # no process is left to the user or the machine: this call's loss, no other's
+        requests.send(str(error.errno).encode())
+        return
     socket.send_fds(requests, [b"I"], [namespace, handle])
     os.close(namespace)
     os.close(handle)
+
+
+def _fork_init(own: int, wake: int) -> tuple[int, int]:
+    _uapi_proc.unshare(_uapi_proc.CLONE_NEWPID)
+    try:
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDS)
+        _signal.set_wakeup_fd(-1)
+        _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 0)  # here, where it costs the init no page
+        try:
+            pid = _uapi_proc.fork_bare()
+            if pid == 0:
+                _be_init()
+        finally:
+            _uapi_proc.prctl(_uapi_proc.PR_SET_DUMPABLE, 1)
+            _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _ENDS)
+        # Not /proc/PID/ns/pid: nobody can look into the init.
+        namespace = os.open("/proc/self/ns/pid_for_children", os.O_RDONLY | os.O_CLOEXEC)
+        return namespace, os.pidfd_open(pid)
+    finally:
+        _uapi_proc.setns(own, _uapi_proc.CLONE_NEWPID)
 
 
 def _be_init() -> None:

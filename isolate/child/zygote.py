@@ -4,6 +4,7 @@ It speaks with the host over a sequenced-packet socket, JSON plus descriptors:
   host -> zygote  {"t": "fork", "n": N} + [call socket, stdin, stdout, stderr, group files...]
   zygote -> host  {"t": "up", ...} once
                   {"t": "forked", "n": N} + [pidfd of the child, pidfd of its init]
+                  {"t": "not-forked", "n": N, "errno": ...} where there was no process to be had
                   {"t": "exit", "n": N, ...}
 The host is the only one who can reach it: children close this socket before anything else.
 """
@@ -11,6 +12,7 @@ The host is the only one who can reach it: children close this socket before any
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
 import json
@@ -92,19 +94,37 @@ class Zygote:
                 self._asked += 1
 
     def _take_init(self) -> tuple[int, int]:
+        """A namespace and its init. Raises OSError where none could be made; one that was made ahead may have
+        failed for a reason that is over.
+        """
         assert self._inits is not None
-        _, fds, _, _ = socket.recv_fds(self._inits, 16, 2)
-        self._asked -= 1
+        for left in range(_READY_INITS, -1, -1):
+            told, fds, _, _ = socket.recv_fds(self._inits, 16, 2)
+            self._asked -= 1
+            self._order_inits()
+            if len(fds) == 2:
+                break
+            if left == 0:
+                code = int(told) if told.isdigit() else errno.EMFILE
+                raise OSError(code, os.strerror(code))
         return fds[0], fds[1]
 
     def _fork(self, number: int, fds: list[int], tmp: str) -> None:
+        """Fork one child. Where the kernel has no process for it the host is told so: those that run are not
+        to pay for it.
+        """
         init = None
-        if self._inits is not None:
-            namespace, init = self._take_init()
-            _uapi_proc.setns(namespace, _uapi_proc.CLONE_NEWPID)
-            os.close(namespace)
-        me = os.getpid()
-        pid = os.fork()
+        try:
+            if self._inits is not None:
+                namespace, init = self._take_init()
+            me = os.getpid()
+            if init is not None:
+                _uapi_proc.setns(namespace, _uapi_proc.CLONE_NEWPID)
+                os.close(namespace)
+            pid = os.fork()
+        except OSError as error:
+            self._could_not(number, error, fds, init)
+            return
         if pid == 0:
             # getppid() of the child is 0 when it is in a namespace of its own: its parent is outside.
             _child({**self._plan, "tmp": tmp}, fds, 0 if init is not None else me, self._ruleset)
@@ -118,6 +138,16 @@ class Zygote:
             os.close(fd)
         self._order_inits()
         self._make_ruleset()
+
+    def _could_not(self, number: int, error: OSError, fds: list[int], init: int | None) -> None:
+        if init is not None:
+            _uapi_proc.setns(self._own, _uapi_proc.CLONE_NEWPID)
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(init, signal.SIGKILL)
+            os.close(init)
+        for fd in fds:
+            os.close(fd)
+        self._host.send(json.dumps({"t": "not-forked", "n": number, "errno": error.errno}).encode())
 
     def _make_ruleset(self) -> None:
         """The next child's Landlock rules, made ahead while nobody waits; none is shared by two children."""
