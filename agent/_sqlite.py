@@ -111,7 +111,10 @@ def _os_hint(error: OSError, path: Path) -> str | None:
     if error.errno == errno.EMFILE:
         return _MORE_DESCRIPTORS
     if isinstance(error, PermissionError):
-        return f"uid {os.geteuid()} needs to read and write {path.parent}"
+        return (
+            f"uid {os.geteuid()} needs to read and write {path.parent}, or another state folder "
+            "([host] state, XDG_STATE_HOME)"
+        )
     if isinstance(error, FileNotFoundError):
         return f"{path.parent} cannot be made there; name another state folder ([host] state, XDG_STATE_HOME)"
     if isinstance(error, (NotADirectoryError, FileExistsError)):

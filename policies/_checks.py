@@ -203,6 +203,9 @@ def _credentials_in_plain_sight(node: object, path: KeyPath) -> Iterator[Problem
 
 def path_checks(config: Config, file: Path | None) -> Iterator[Problem]:
     """Paths that would let a tool read what is the host's, or write what the host will run or obey."""
+    state = config.host.state
+    if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - these never raise
+        yield Problem(("host", "state"), "is no folder; name one, which is made when it is missing")
     private = {real(path): "the state folder" for path in (config.host.state,)}
     private |= {
         real(s.file): f"the secret {name}" for name, s in config.secrets.items() if s.file is not None

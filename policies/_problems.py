@@ -161,6 +161,18 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return by_lower[found[0]] if found else None
 
 
+_SECONDS = {"": 1, "s": 1, "sec": 1, "secs": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def _number_in(text: str) -> str | None:
+    """The number that a text was meant for, in seconds where it has a unit of time."""
+    found = re.fullmatch(r"\s*([0-9]{1,9})(\.[0-9]{1,9})?\s*([a-z]*)\s*", text, re.ASCII | re.IGNORECASE)
+    if found is None or found[3].lower() not in _SECONDS:
+        return None
+    factor = _SECONDS[found[3].lower()]
+    return f"{float(found[1] + found[2]) * factor:g}" if found[2] else str(int(found[1]) * factor)
+
+
 def type_text(kind: str, value: object, context: Mapping[str, Any]) -> str:
     """The sentence for a fault that pydantic found, with the corrected value where one is known."""
     if kind == "value_error":
@@ -171,8 +183,8 @@ def type_text(kind: str, value: object, context: Mapping[str, Any]) -> str:
         return f"must be {words[kind]} {int(limit) if limit == int(limit) else limit}"
     if kind in ("int_type", "int_from_float", "float_type", "finite_number"):
         whole = "a whole number" if kind.startswith("int") else "a number"
-        number = re.match(r"\s*([0-9]{1,9})\b", value) if isinstance(value, str) else None
-        return f"must be {whole}" + (f"; write {number[1]}" if number else "")
+        number = _number_in(value) if isinstance(value, str) else None
+        return f"must be {whole}" + (f"; write {number}" if number else "")
     if kind == "bool_type":
         meant = {"true": "true", "yes": "true", "on": "true", "1": "true", "false": "false", "no": "false"}
         fix = meant.get(str(value).lower())

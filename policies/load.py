@@ -87,14 +87,16 @@ def _absolute(file: Path) -> Path:
 
 def _find(path: str | Path | None) -> tuple[Path, str]:
     if path is not None:
-        return Path(path), "given by the caller or --config"
+        return Path(path), "given with --config, or by the caller"
     if named := os.environ.get(VARIABLE):
         return Path(named), f"named by ${VARIABLE}"
     return Path(FILE_NAME), f"looked for in {Path.cwd()}; ${VARIABLE} is not set"
 
 
 def _find_hint(path: str | Path | None) -> str | None:
-    return None if path is not None else f"name the file with --config FILE or ${VARIABLE}"
+    if path is not None:
+        return f"write it, or name another; without one it is ${VARIABLE}, else ./{FILE_NAME}"
+    return f"name the file with --config FILE or ${VARIABLE}"
 
 
 def _decode(data: bytes, source: str) -> str:
@@ -205,6 +207,10 @@ def _model_problems(error: ValidationError, data: Mapping[str, Any]) -> Iterator
         path: KeyPath = tuple(step for step in fault["loc"] if step != "[key]")
         value, kind = value_at(data, path), fault["type"]
         if path[:1] == ("secrets",) and len(path) in (2, 3) and kind in ("model_type", "extra_forbidden"):
+            close = nearest(str(path[-1]), SecretSource.model_fields, cutoff=0.7)
+            if kind == "extra_forbidden" and close:
+                yield Problem(path, f"unknown key; write {close}")
+                continue
             yield Problem(
                 path[:2],
                 "a secret never stands in this file; write "

@@ -6,17 +6,22 @@ and shows no value that may be a secret.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from fumehood.policies._checks import real
 from fumehood.policies._problems import KeyPath, key_text
-from fumehood.policies.config import Config, ToolConfig
+from fumehood.policies.config import Config, SecretSource, ToolConfig
 
 _CREDENTIAL_NAME = re.compile(
     r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE
 )
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+"""What a tool without a PATH of its own has: that of `isolate`, which is not to be imported here."""
+
 _Note = tuple[KeyPath, str]
 
 
@@ -52,11 +57,22 @@ def _secrets(config: Config) -> Iterator[_Note]:
     for name, source in config.secrets.items():
         if name not in used:
             yield ("secrets", name), "no tool uses it"
+        elif (missing := _missing(source)) is not None:
+            yield ("secrets", name, missing[0]), missing[1]
         if source.file is not None and _open_to_others(source.file):
             yield (
                 ("secrets", name, "file"),
                 f"other users may read it; try: chmod 600 {source.file}",
             )
+
+
+def _missing(source: SecretSource) -> tuple[str, str] | None:
+    """Key and sentence for a secret that could not be read if a call needed it now."""
+    if source.env is not None and source.env not in os.environ:
+        return "env", f"{source.env} is not set here; calls that need it are refused until it is"
+    if source.file is not None and not source.file.is_file():
+        return "file", f"{source.file} is not there; calls that need it are refused until it is"
+    return None
 
 
 def _open_to_others(path: Path) -> bool:
@@ -70,7 +86,13 @@ def _tool(config: Config, tool: ToolConfig) -> Iterator[_Note]:
     for name, value in tool.env.items():
         if isinstance(value, str) and value and _CREDENTIAL_NAME.search(name):
             yield ("env", name), "is written in the file; if it is a credential, declare it in [secrets]"
+    if tool.command is not None and (program := tool.command[0]).count("/") == 0:
+        folders = tool.env.get("PATH", PATH)
+        if isinstance(folders, str) and shutil.which(program, path=folders) is None:
+            yield ("command",), f"{program!r} is in no folder of the tool's PATH ({folders})"
     for index, rule in enumerate(tool.egress):
+        if rule in (first := tool.egress[:index]):
+            yield ("egress", index), f"says the same as egress[{first.index(rule)}]"
         if rule.host == "*":
             yield ("egress", index), "allows every public host"
     code = tool.module or tool.script

@@ -220,11 +220,11 @@ _TABLE: tuple[Reason, ...] = (
     Reason(
         "crashed",
         "sandbox_error",
-        "The child died of a signal before it gave a result; the signal stands beside this reason.",
+        "The child ended before it gave a result, by a signal or by itself; which stands beside this reason.",
         "The tool crashed; calling it again in the same way will probably crash it again.",
         (
             "`waitid` reported a signal (SIGSEGV, SIGSYS, SIGKILL by the kernel …) that no limit of the "
-            "call explains."
+            "call explains, or an exit code."
         ),
     ),
     Reason(

@@ -215,6 +215,8 @@ def _from_text(text: str, deny: bool) -> EgressRule:
 
 def _target(target: str, deny: bool) -> tuple[Scheme, bool, str, int, str | None]:
     scheme_text, rest = "", target
+    if half := re.fullmatch(r"([A-Za-z]{2,10}):/([^/].*)", target):
+        raise Wrong("a scheme ends in two slashes", f"{half[1]}://{half[2]}")
     if match := _SCHEME.fullmatch(target):
         scheme_text, rest = match[1], match[2]
     scheme, websocket = read_scheme(scheme_text, rest) if scheme_text else (None, False)

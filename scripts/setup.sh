@@ -22,7 +22,8 @@ if ! works; then
     "$python" -m venv .venv
 fi
 echo "installing the project into .venv"
-pip=(.venv/bin/python -m pip --quiet --disable-pip-version-check --no-input)
+# Twice quiet: errors only. What pip warns of is about its own settings on this machine.
+pip=(.venv/bin/python -m pip --quiet --quiet --disable-pip-version-check --no-input)
 if [[ $level == run ]]; then
     "${pip[@]}" install --editable '.[sandbox]'
 else

@@ -93,7 +93,10 @@ def test_tools_as_data(listed: Cli) -> None:
     }
 
 
-def test_policy_check_says_what_is_there_and_what_is_worth_a_look(listed: Cli) -> None:
+def test_policy_check_says_what_is_there_and_what_is_worth_a_look(
+    listed: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "x")
     with (listed.folder / "fumehood.toml").open("a", encoding="utf-8") as file:
         file.write('[secrets.UNUSED]\nenv = "X"\n')
     done = listed("policy", "check", width=200)

@@ -48,7 +48,8 @@ def test_a_file_that_is_not_there_says_where_it_was_looked_for(
         "Hint: name the file with --config FILE or $FUMEHOOD_CONFIG",
         "x.toml: there is no such file (named by $FUMEHOOD_CONFIG)\n"
         "Hint: name the file with --config FILE or $FUMEHOOD_CONFIG",
-        "y.toml: there is no such file (given by the caller or --config)",
+        "y.toml: there is no such file (given with --config, or by the caller)\n"
+        "Hint: write it, or name another; without one it is $FUMEHOOD_CONFIG, else ./fumehood.toml",
     ]
 
 
@@ -56,7 +57,7 @@ def test_a_folder_in_place_of_a_file_says_which_file_may_be_meant(tmp_path: Path
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}: is a folder, not a file (given by the caller or --config)\n"
+        f"{tmp_path}: is a folder, not a file (given with --config, or by the caller)\n"
         f"Hint: write {tmp_path}/fumehood.toml"
     )
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from fumehood.isolate import DEFAULT_PATH
 from fumehood.policies import parse_config
 from fumehood.policies.notes import notes
 
@@ -47,6 +50,36 @@ env = { API_TOKEN = "plain", KEY = { secret = "KEY" }, TOKENS = "3", EMPTY_TOKEN
         "tools.t.egress[1]: allows every public host",
         "tools.t.module: its folder is readable and holds {base}/state, which stays hidden from the tool",
         "tools.t.module: its folder is readable and holds {base}/key, which stays hidden from the tool",
+    ]
+
+
+def test_what_is_not_there_now_is_named_before_a_call_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    monkeypatch.setenv("SET", "x")
+    text = """version = 1
+host = { state = "s" }
+[secrets]
+A = { env = "NOT_SET" }
+B = { file = "none" }
+C = { env = "SET" }
+[tools.t]
+command = ["no-such-program"]
+egress = ["api.example.com", "other.example.com", "https://API.example.com"]
+env = { A = { secret = "A" }, B = { secret = "B" }, C = { secret = "C" } }
+[tools.u]
+command = ["sh"]
+[tools.v]
+command = ["sh"]
+env = { PATH = "/nowhere" }
+"""
+    assert said(tmp_path, text) == [
+        "secrets.A.env: NOT_SET is not set here; calls that need it are refused until it is",
+        "secrets.B.file: {base}/none is not there; calls that need it are refused until it is",
+        f"tools.t.command: 'no-such-program' is in no folder of the tool's PATH ({DEFAULT_PATH})",
+        "tools.t.egress[2]: says the same as egress[0]",
+        "tools.v.command: 'sh' is in no folder of the tool's PATH (/nowhere)",
     ]
 
 

@@ -54,6 +54,8 @@ def report(error: BaseException, settings: Settings, words: Sequence[str]) -> in
     try:
         if settings.format == "json":
             out.json({"error": told})
+        elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+            out.problem(error.format_message(), wrap=False)
         else:
             out.error(str(told["message"]), told["hint"] if isinstance(told["hint"], str) else None)
             if isinstance(error, click.UsageError) and error.ctx is not None:
@@ -126,6 +128,8 @@ def _told(error: BaseException) -> dict[str, object]:
     elif isinstance(error, click.ClickException):
         message, code = error.format_message(), CODE_USAGE
         kind = "UsageError"
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            message, hint = "a command is missing", "--help lists them"
     elif isinstance(error, click.Abort):
         message, code, kind = "interrupted", 130, "Interrupted"
     elif isinstance(error, OSError) and (known := _about_the_process(error)) is not None:

@@ -80,6 +80,8 @@ def _print(out: Output, found: Examination, required: str, met: bool) -> None:
         out.line(f"why not better: {_trouble(found.trouble)}")
     if not met:
         out.line(f"required: {required} (require_tier); calls are refused on this machine", "red")
+        if found.tier == "landlock":
+            out.line(f"or else: {_WEAKER}")
 
 
 def _reason(detail: str) -> str:
@@ -101,7 +103,13 @@ def _trouble(text: str | None) -> str | None:
 _NAMESPACES = (
     "allow user namespaces: sysctl user.max_user_namespaces above 0; on Ubuntu 24.04 an "
     "AppArmor profile with `userns,` "
-    "for the interpreter; in a container a seccomp profile that lets unshare, mount and pivot_root through"
+    "for the interpreter; in a container a seccomp profile that lets unshare, mount and pivot_root through "
+    "(Docker: --security-opt seccomp=FILE, or seccomp=unconfined, since each call has a filter of its own; "
+    "where AppArmor is on, also --security-opt apparmor=unconfined)"
+)
+_WEAKER = (
+    'require_tier = "landlock" in [host] lets calls run in what there is; SECURITY.md says what that '
+    "leaves open"
 )
 _LANDLOCK = "Linux 6.12 or newer for all of it, built with Landlock, and `landlock` in the kernel's lsm= list"
 _REMEDY = {
@@ -115,6 +123,12 @@ _REMEDY = {
     "cgroup-limits": (
         "run as root, or below systemd with Delegate=yes; until then memory is watched and RLIMIT_NPROC holds"
     ),
+    **dict.fromkeys(
+        ("fds", "environment"),
+        "none is needed for the tool's sake; to have it checked from outside as well, give the host "
+        "CAP_SYS_PTRACE (Docker: --cap-add SYS_PTRACE)",
+    ),
+    "rlimits": "follows from `user`: allow user namespaces",
     "keyring": "none is needed: seccomp refuses the keyring calls as well",
     "capabilities": "none is needed where no-new-privs is FULL; root empties the bounding set too",
 }

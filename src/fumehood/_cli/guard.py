@@ -38,10 +38,10 @@ def check(ctx: click.Context, settings: Settings, file: str) -> None:
     """The guarded request, or the refusal (exit code 3)."""
     from fumehood.agent._guard_report import check_report, read_request
 
-    _print(ctx, settings, check_report(read_request(_text(file), source=file)))
+    _print(ctx, settings, check_report(read_request(_text(file), source="stdin" if file == "-" else file)))
 
 
-@guard.command()
+@guard.command(short_help="The body that would go on a provider's wire.")
 @click.option(
     "--provider",
     type=click.Choice(["anthropic", "openai", "openai-responses", "gemini"]),
@@ -59,7 +59,7 @@ def render(ctx: click.Context, settings: Settings, provider: str, model: str | N
     """
     from fumehood.agent._guard_report import read_request, render_report
 
-    request = read_request(_text(file), source=file)
+    request = read_request(_text(file), source="stdin" if file == "-" else file)
     _print(ctx, settings, run_async(render_report(request, provider, model, resolver=_resolver(settings))))
 
 
@@ -81,7 +81,9 @@ def _text(file: str) -> str:
             with Path(file).open("rb") as stream:
                 raw = stream.read(MAX_REQUEST_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}") from error
+        raise ConfigError(
+            f"{file}: cannot be read: {error.strerror}", hint="FILE holds a request in JSON; - is stdin"
+        ) from error
     if len(raw) > MAX_REQUEST_BYTES:
         raise ConfigError(f"{file}: more than {MAX_REQUEST_BYTES} bytes")
     try:

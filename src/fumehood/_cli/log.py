@@ -61,7 +61,7 @@ def show(
         _table(out, rows, with_call=call_id is None)
 
 
-@log.command()
+@log.command(short_help="Follow the log, until Ctrl-C.")
 @click.option("--execution", metavar="ID", help="Only the rows of this execution.")
 @click.option(
     "--lines",
@@ -123,7 +123,7 @@ def verify(ctx: click.Context, settings: Settings, anchor: str | None) -> None:
     ctx.exit(0 if result.ok else 2)
 
 
-@log.command()
+@log.command(short_help="All rows with their hashes, as JSON Lines.")
 @click.option("--execution", metavar="ID", help="Only the rows of this execution.")
 @click.option("--output", metavar="FILE", help="Write there instead of to stdout; the file must not exist.")
 @pass_settings
@@ -152,9 +152,22 @@ def _open(settings: Settings) -> EventLog:
 
 def _rows(found: EventLog, execution: str | None, call_id: str | None, kind: str | None) -> Iterator[Event]:
     wanted = kind.upper().replace("-", "_") if kind is not None else None
+    if wanted is not None:
+        _known_kind(wanted)
     for event in found.events(execution_id=execution, call_id=call_id):
         if wanted is None or event.kind == wanted:
             yield event
+
+
+def _known_kind(wanted: str) -> None:
+    import difflib
+
+    from fumehood.agent import EVENT_KINDS
+
+    if wanted not in EVENT_KINDS:
+        close = difflib.get_close_matches(wanted, EVENT_KINDS, 1)
+        meant = f"did you mean {close[0]}?" if close else f"kinds are {', '.join(sorted(EVENT_KINDS))}"
+        raise ConfigError(f"--kind {wanted[:80]}: no row has this kind", hint=meant)
 
 
 def _table(out: Output, rows: Any, *, with_call: bool) -> None:
@@ -196,7 +209,9 @@ def summary(event: Event) -> str:
     data: dict[str, Any] = event.data if isinstance(event.data, dict) else {"value": event.data}
     match event.kind:
         case "CALL_STARTED":
-            text = f"{data.get('tool')}" + (f" {_short(data['input'])}" if "input" in data else "")
+            runs = data.get("runs") if data.get("input") is None else None
+            asked = runs or _short(data.get("input"))
+            text = f"{data.get('tool')}" + (f" {asked}" if "input" in data else "")
         case "CALL_ENDED":
             reason = f" ({data['reason']})" if data.get("reason") else ""
             wall = (data.get("usage") or {}).get("wall_ms")

@@ -8,6 +8,7 @@ import click
 
 from fumehood._cli._output import Output
 from fumehood._cli._settings import Settings, pass_settings
+from fumehood._cli.call import decoded
 
 
 @click.command(name="import")
@@ -21,7 +22,7 @@ from fumehood._cli._settings import Settings, pass_settings
 @click.option(
     "--tool", metavar="NAME", default="imported", help="The tool's name, where the format has none."
 )
-@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @pass_settings
 def import_(settings: Settings, format_: str, tool: str, file: Path) -> None:
     """Convert FILE to TOML for fumehood.toml. What could not be carried over is a comment."""
@@ -29,10 +30,12 @@ def import_(settings: Settings, format_: str, tool: str, file: Path) -> None:
     from fumehood.policies.errors import ConfigError
 
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: the file cannot be read: {error}") from error
-    found = import_policy(format_, text, source=str(file), tool=tool)
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: cannot be read: {error.strerror}", hint=f"FILE is a policy of {format_}"
+        ) from error
+    found = import_policy(format_, decoded(data, str(file)), source=str(file), tool=tool)
     out = Output(settings)
     if settings.format == "json":
         out.json(

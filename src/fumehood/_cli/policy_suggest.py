@@ -9,6 +9,7 @@ import click
 
 from fumehood._cli._output import Output
 from fumehood._cli._settings import Settings, pass_settings
+from fumehood.policies.errors import ConfigError
 
 
 @click.command()
@@ -19,7 +20,13 @@ def suggest(settings: Settings, tool: str | None) -> None:
     from fumehood.broker import suggest as suggestions
     from fumehood.broker import suggestions_toml
 
-    found = [one for one in suggestions(_rows(settings.log_path())) if tool is None or one.tool == tool]
+    found = list(suggestions(_rows(settings.log_path())))
+    if tool is not None:
+        known = {*settings.load_or_default().tools, *(one.tool for one in found), "run", "script"}
+        if tool not in known:
+            raise ConfigError(f"--tool {tool!r}: no such tool is configured, nor was one seen",
+                              hint=f"there are: {', '.join(sorted(known))}")  # fmt: skip
+        found = [one for one in found if one.tool == tool]
     out = Output(settings)
     if settings.format == "json":
         out.json(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from fumehood.broker import EgressPolicy
 
 DENIED = 3
+_METHOD = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)  # RFC 9110, section 9.1: a token
+_PLAIN_HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?(/[!-~]*)?", re.ASCII)
 
 
 @click.command()
@@ -57,6 +60,8 @@ def test(
 
     if (batch is None) == (request_ is None):
         raise click.UsageError("give one URL, or --batch FILE")
+    if not _METHOD.fullmatch(method):
+        raise click.UsageError(f"--method {method!r} is no HTTP method; write one such as GET")
     if tool is not None and allow:
         raise click.UsageError("--tool and --allow exclude each other: a tool has its own rules")
     policy = _policy(settings, tool, allow, deny)
@@ -64,7 +69,10 @@ def test(
         try:
             data = sys.stdin.buffer.read() if batch == "-" else Path(batch).read_bytes()
         except OSError as error:
-            raise ConfigError(f"--batch {batch}: the file cannot be read: {error}") from error
+            raise ConfigError(
+                f"--batch {batch}: cannot be read: {error.strerror}",
+                hint="FILE holds one JSON object a line; - is stdin",
+            ) from error
         bad = 0
         for line in policy_batch(data.split(b"\n"), allow=policy.allow, source=batch):
             sys.stdout.write(json_text(line) + "\n")
@@ -77,8 +85,9 @@ def test(
     assert request_ is not None
     found = policy_verdict(policy, request_, method=method, dns=parse_resolve(resolve) if resolve else None)
     out = Output(settings)
+    hint = found.hint or _without_scheme(request_)
     if settings.format == "json":
-        more = {"hint": found.hint or None, "detail": found.detail or None, "owner": found.owner or None}
+        more = {"hint": hint or None, "detail": found.detail or None, "owner": found.owner or None}
         out.json({"request": request_, **found.as_dict(), **more})
     elif found.reason is None:
         out.line(f"allow  {readable(request_)}", "green")
@@ -91,12 +100,21 @@ def test(
             )
     else:
         out.line(f"deny   {readable(request_)}", "red")
-        out.line(f"    {found.reason}: {reason_of(found.reason).operator}")
-        for label, text in (("rule", found.rule), ("detail", found.detail), ("hint", found.hint)):
+        out.hanging(f"{found.reason}: {reason_of(found.reason).operator}", 4)
+        for label, text in (("rule", found.rule), ("detail", found.detail), ("hint", hint)):
             if text and not settings.quiet:
-                out.line(f"    {label}: {text}")
+                out.hanging(f"{label}: {text}", 4)
     if found.reason is not None:
         sys.exit(DENIED)
+
+
+def _without_scheme(request: str) -> str:
+    """What was meant by a host alone; "" for everything else."""
+    if not _PLAIN_HOST.fullmatch(request):
+        return ""
+    host = request.partition("/")[0]
+    tunnel = f", or 'CONNECT {host}' for a tunnel" if ":" in host else ""
+    return f"write https://{request if '/' in request else request + '/'}{tunnel}"
 
 
 def _policy(

@@ -113,7 +113,7 @@ def ls(settings: Settings, owner: str | None) -> None:
         out.table(("bytes", "type", "address", "owners"), rows)
 
 
-@store.command()
+@store.command(short_help="Find content that no row of the log cites, and erase it.")
 @click.option("--reclaim", is_flag=True, help="Erase what nothing cites; without it only a report.")
 @click.option(
     "--older-than",

@@ -1,0 +1,95 @@
+"""A command line that cannot be meant: the option, its value and what to write instead, exit code 2."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.host.cli import Cli, write
+
+TOOL = '[tools.t]\ncommand = ["true"]\nresult = "text"\n'
+
+
+@pytest.mark.parametrize("words", [[], ["policy"], ["log"], ["store"], ["guard"]])
+def test_without_a_command_there_is_the_help_and_no_error_line(cli: Cli, words: list[str]) -> None:
+    done = cli(*words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"Usage: {' '.join(['fumehood', *words])} [OPTIONS] COMMAND")
+    assert "\nCommands:\n" in done.err and "..." not in done.err.partition("Commands:")[2]
+    told = cli(*words, "--format", "json")
+    assert (told.code, told.json["error"]["type"]) == (2, "UsageError")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["log", "show", "--kind", "EGRES_DENIED"],
+            "error: --kind EGRES_DENIED: no row has this kind\nHint: did you mean EGRESS_DENIED?",
+        ),
+        (["log", "show", "--kind", "x"], "error: --kind X: no row has this kind\nHint: kinds are APPROVAL_"),
+        (
+            ["policy", "suggest", "--tool", "u"],
+            "error: --tool 'u': no such tool is configured, nor was one seen\nHint: there are: run, ",
+        ),
+        (
+            ["policy", "import", "--from", "srt", "."],
+            "error: .: cannot be read: Is a directory\nHint: FILE is a policy of srt",
+        ),
+        (
+            ["policy", "import", "--from", "srt", "latin"],
+            "error: latin, line 1, column 1: byte 0xff is not UTF-8",
+        ),
+        (
+            ["policy", "test", "--batch", "none"],
+            "error: --batch none: cannot be read: No such file or directory\nHint: FILE holds one ",
+        ),
+        (
+            ["policy", "test", "--method", "G T", "https://a.example/"],
+            "error: --method 'G T' is no HTTP method; write one such as GET",
+        ),
+        (
+            ["guard", "check", "none"],
+            "error: none: cannot be read: No such file or directory\nHint: FILE holds",
+        ),
+        (
+            ["log", "export", "--output", "no/where"],
+            "error: --output no/where: No such file or directory\nHint: name a file in a folder that you can",
+        ),
+        (["eval", "latin"], "error: latin, line 1, column 1: byte 0xff is not UTF-8"),
+        (
+            ["eval", "--memory", "64", "s"],
+            "error: --memory '64': must be from 1 MiB to 4 TiB; without a unit ",
+        ),
+        (["eval", "--time", "nan", "s"], "error: Invalid value for '--time': 'nan' is no number of seconds "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_wrong_is_named_with_the_remedy(cli: Cli, words: list[str], told: str) -> None:
+    write(cli.folder, TOOL)
+    (cli.folder / "latin").write_bytes(b"\xff")
+    (cli.folder / "s").write_text("1")
+    assert cli("call", "t").code == 0  # there is a log
+    done = cli(*words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(told)
+
+
+def test_a_url_without_a_scheme_is_answered_with_the_one_that_was_meant(cli: Cli) -> None:
+    told = cli("policy", "test", "--allow", "a.example", "a.example/v1", width=60).out.splitlines()
+    assert told[-1] == "    hint: write https://a.example/v1"
+    assert all(line.startswith("    ") for line in told[1:]), "what wraps stays where it began"
+    told = cli("policy", "test", "a.example:8443").out.splitlines()
+    assert told[-2:] == [
+        "    hint: write https://a.example:8443/, or 'CONNECT a.example:8443' for a",
+        "    tunnel",
+    ]
+    done = cli("policy", "test", "--allow", "a.example", "https://a.example/", "--format", "json")
+    assert (done.code, done.json["hint"]) == (0, None)
+
+
+def test_a_row_of_run_says_what_ran(cli: Cli) -> None:
+    write(cli.folder, TOOL)
+    assert cli("run", "--", "true").code == 0
+    assert cli("call", "t", '{"a": 1}').code == 0
+    rows = cli("log", "show", "--kind", "call-started", width=200).out.splitlines()[1:]
+    assert [row.split()[-2:] for row in rows] == [["run", "true"], ["t", '{"a":1}']]
