@@ -192,7 +192,7 @@ class WorkerPool:
             if lost >= START_TRIES:
                 raise SandboxUnavailable(
                     f"{lost} script workers in a row were lost before they could run a script",
-                    hint="run `fumehood doctor`; the workers' own words are on stderr",
+                    hint="run `fumehood doctor`; what uncaged workers say is on stderr",
                 )
             self._drop_lost()
             worker = self._pick(script.session)

@@ -235,7 +235,7 @@ class Worker:
             if isinstance(error, TimeoutError | EOFError | OSError | FrameError):
                 raise SandboxUnavailable(
                     f"the script worker did not start: {type(error).__name__} {error}",
-                    hint="run `fumehood doctor`; the worker's own words are on stderr",
+                    hint="run `fumehood doctor`; what an uncaged worker says is on stderr",
                 ) from error
             raise
         return worker

@@ -20,10 +20,17 @@ from fumehood.isolate import CallFrame, Isolator, Limits, Machine, Running, Tool
 if TYPE_CHECKING:
     from fumehood.sandbox import WorkerEntry
 
-_BOOT = (
-    "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "getattr(importlib.import_module(sys.argv[2]), sys.argv[3])(int(sys.argv[4]))"
+# Our package by its own folder: where no view can be built, the one above it is not readable.
+_BOOT = """
+import importlib.util, json, sys
+sys.path[:], home = json.loads(sys.argv[1]), sys.argv[5]
+spec = importlib.util.spec_from_file_location(
+    "fumehood", home + "/__init__.py", submodule_search_locations=[home]
 )
+sys.modules["fumehood"] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+getattr(importlib.import_module(sys.argv[2]), sys.argv[3])(int(sys.argv[4]))
+"""
 _FOREVER = float("inf")
 WORKER_MEMORY = 2 << 30
 """Bytes of one worker: sixteen scripts at their default limit of 64 MiB, and the engine."""
@@ -71,13 +78,12 @@ class CagedLauncher:
     async def launch(self, entry: WorkerEntry, sock: socket.socket) -> CagedWorker:
         """A worker that has `sock` as its descriptor 0. Raises SandboxUnavailable."""
         roots = package_roots()
-        path = [*self._machine.sys_path, str(roots[0].parent)]
         spec = ToolSpec(
             name="script-worker",
             kind="command",
             argv=(
                 self._machine.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT,
-                json.dumps(path), entry.module, entry.function, "0",
+                json.dumps(self._machine.sys_path), entry.module, entry.function, "0", str(roots[0]),
             ),
             read=(*roots, *(Path(folder) for folder in self._machine.site_dirs)),
             limits=Limits(timeout_s=_FOREVER, cpu_s=_FOREVER, memory=WORKER_MEMORY, processes=256),

@@ -146,3 +146,22 @@ def test_a_tool_that_the_sandboxs_user_cannot_reach_is_refused_with_the_folder_n
     code, result, _ = in_container(folder, "call", "t")
     assert (code, result["reason"]) == (4, "tier")
     assert f"{folder}/tools is closed to others" in result["error"]["message"]
+
+
+@pytest.mark.promise("isolate:container-tier")
+@pytest.mark.parametrize("user", [None, 1500], ids=["root", "user"])
+def test_scripts_run_in_what_there_is_and_say_so(
+    folder: Path, user: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = folder / "cache"
+    cache.mkdir(mode=0o700)
+    os.chown(cache, user or 0, user or 0)
+    monkeypatch.setenv("FUMEHOOD_CACHE", str(cache))
+    (folder / "s.js").write_text("input.a + 1", encoding="utf-8")
+    script = str(folder / "s.js")
+    code, result, errors = in_container(folder, "eval", "--input", '{"a": 41}', script, user=user)
+    assert (code, result["value"]) == (0, 42), (result, errors)
+    assert result["enforcement"]["tier"] == "landlock"
+    assert result["enforcement"]["layers"]["landlock-fs"] == "FULL"
+    code, result, errors = in_container(folder, "eval", script, user=user, tier="namespaces")
+    assert (code, result["outcome"], result["reason"]) == (4, "sandbox_error", "tier"), errors
