@@ -8,9 +8,10 @@ followed, depth does not matter.
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from pathlib import Path
+
+from fumehood.isolate.child.janitor import remove_tree
 
 
 class Scratch:
@@ -30,11 +31,9 @@ class Scratch:
     def remove(self, folder: Path) -> None:
         """Remove a call's folder.
 
-        rm(1) descends by directory descriptors, so no swap or depth leads it astray.
+        rm(1) and chmod(1) descend by directory descriptors, so no swap or depth leads them astray.
         """
-        subprocess.run(
-            ["rm", "-rf", "--one-file-system", "--", str(folder)], check=False, stderr=subprocess.DEVNULL
-        )
+        remove_tree(str(folder))
 
     def close(self) -> None:
         """Remove what is left."""

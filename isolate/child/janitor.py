@@ -30,10 +30,19 @@ def main(fd: int) -> None:
         while not _remove_groups(folder) and time.monotonic() < deadline:
             time.sleep(0.01)
     for folder in folders["scratch"]:
-        # Not shutil.rmtree: a tool's folders may lie deeper in each other than Python can follow.
-        remove = ["rm", "-rf", "--one-file-system", "--", folder]
-        subprocess.run(remove, check=False, stderr=subprocess.DEVNULL)
+        remove_tree(folder)
     os._exit(0)
+
+
+def remove_tree(folder: str) -> None:
+    """Remove what tools have written, folders that they have closed to everybody as well.
+
+    Not shutil.rmtree: such folders may lie deeper in each other than Python can follow.
+    """
+    remove = ["rm", "-rf", "--one-file-system", "--", folder]
+    for command in (remove, ["chmod", "-R", "u+rwx", "--", folder], remove):
+        if os.path.lexists(folder):
+            subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
 
 
 def _remove_groups(parent: str) -> bool:

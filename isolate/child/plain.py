@@ -83,7 +83,7 @@ def fault(value: Any) -> str | None:
                     what = f"a value nested deeper than {MAX_DEPTH} levels"
                 around.add(id(item))
                 stack.append((item, _items(item)))
-    except Exception:  # noqa: BLE001 - methods of the tool's own classes; the error that led here is told
+    except BaseException:  # noqa: BLE001 - methods of the tool's own classes; the error that led here is told
         return None
     return f"{_shown(path)} is {what}" if what else None
 

@@ -76,9 +76,11 @@ def _answer(channel: Channel, answer: Message) -> None:
     try:
         plain.look(answer.get("value"))
         channel.send(answer)
-    except (TypeError, ValueError, RecursionError) as error:
+    except HostGone:
+        raise
+    except BaseException as error:  # noqa: BLE001 - methods of the tool's own classes can raise anything
         told = plain.fault(answer.get("value")) or _safe_text(error)
-        name = "ValueError" if isinstance(error, plain.NotPlain) else type(error).__name__
+        name = "ValueError" if isinstance(error, plain.NotPlain) else _valid(type(error).__name__[:200])
         message = _valid(f"run() returned what JSON cannot hold: {told}")
         channel.send({"t": "error", "type": name, "message": message, "trace": "", "kind": "result"})
 
@@ -174,12 +176,12 @@ def _describe(error: BaseException, kind: str) -> Message:
         frames = []
     reason = getattr(error, "reason", None)
     told: Message = {
-        "type": type(error).__name__[:200],
+        "type": _valid(type(error).__name__[:200]),
         "message": _safe_text(error),
         "trace": _valid("".join(frames)[-_ERROR_TEXT_CAP:]),
         "kind": kind,
     }
-    if isinstance(error, OSError) and isinstance(error.errno, int):
+    if isinstance(error, OSError) and isinstance(error.errno, int) and 0 < error.errno < 4096:
         told["errno"] = error.errno
     if isinstance(reason, str):
         told["reason"] = _valid(reason[:64])

@@ -67,6 +67,16 @@ BROKEN: dict[str, tuple[str, str, str]] = {
         "ValueError",
         "value[0] is an object with a key of the type tuple; keys are text: write str(key)",
     ),
+    "what says it is an object": (
+        "type('X', (), {'__class__': property(lambda self: dict)})()",
+        "TypeError",
+        "'X' object is not iterable",
+    ),
+    "an object that cannot be read": (
+        "type('D', (dict,), {'__iter__': lambda self: __import__('sys').exit('no')})(a=1)",
+        "SystemExit",
+        "no",
+    ),
     "a set": ("{'tags': {1}}", "TypeError", "value.tags is a set; return a list"),
     "bytes": (
         "(1, b'x')",
