@@ -72,6 +72,19 @@ def test_nothing_logged_yet_is_said_as_such(cli: Cli) -> None:
 
 
 @pytest.mark.promise("host:verify-finds-a-changed-row")
+def test_verify_says_which_rows_an_execution_has_and_checks_no_less_for_it(logged: Cli) -> None:
+    told = logged("log", "verify", "--execution", "e-2")
+    assert (told.code, told.out.splitlines()[-1]) == (0, "    of execution e-2: 2 rows, 7 to 8")
+    assert logged("log", "verify", "--execution", "no").out.splitlines()[-1] == "    of execution no: 0 rows"
+    found = logged("log", "verify", "--execution", "e-1", "--format", "json").json
+    assert (found["ok"], found["execution"]) == (True, {"id": "e-1", "rows": 2, "first": 3, "last": 4})
+    assert "execution" not in logged("log", "verify", "--format", "json").json
+    with sqlite3.connect(logged.folder / "state" / "events.sqlite3") as database:
+        database.execute("UPDATE events SET data = '{}' WHERE seq = 1")
+    database.close()
+    assert logged("log", "verify", "--execution", "e-2").code == 2, "a row of nobody's was changed"
+
+
 def test_verify_is_0_for_an_intact_log_and_2_for_a_changed_one(logged: Cli) -> None:
     good = logged("log", "verify")
     assert (good.code, good.err) == (0, "")

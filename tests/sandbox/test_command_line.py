@@ -97,8 +97,9 @@ def test_a_granted_tool_is_a_call_of_the_host(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("--time", "100000"), "limits.wall_s is 100000.0; it must be 0 to 86400 seconds"),
-        (("--time", "nan"), "limits.wall_s is nan; it must be 0 to 86400 seconds"),
-        (("--memory", "0"), "limits.memory is 0; use None"),
+        (("--time", "nan"), "'nan' is no number of seconds above 0, such as 90 or 0.5"),
+        (("--memory", "0"), "--memory '0': must be from 1 MiB to 4 TiB\n"),
+        (("--memory", "64"), 'to 4 TiB; without a unit it counts bytes, write "64 MiB"\n'),
     ],
 )
 def test_a_limit_that_can_not_be_meant_is_named(tmp_path: Path, words: tuple[str, ...], message: str) -> None:

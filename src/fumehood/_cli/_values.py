@@ -57,6 +57,7 @@ def memory_size(text: str, *, least: int) -> int:
         raise ConfigError(f"--memory {text!r}: {error}", hint='as in "512 MiB"') from None
     if not least <= size <= MOST_MEMORY:
         bounds = f"{format_size(least)} to {format_size(MOST_MEMORY)}"
-        unit = f'; without a unit it counts bytes, write "{text} MiB"' if text.isdecimal() else ""
+        meant = text.isdecimal() and least <= int(text) << 20 <= MOST_MEMORY
+        unit = f'; without a unit it counts bytes, write "{text} MiB"' if meant else ""
         raise ConfigError(f"--memory {text!r}: must be from {bounds}{unit}")
     return size

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from fumehood._cli._loop import run_async
-from fumehood._cli._output import Output, json_text, one_line
+from fumehood._cli._output import Output, json_text, one_line, visible
 from fumehood._cli._settings import Settings, pass_settings
 from fumehood.policies.errors import ConfigError
 
@@ -103,18 +103,31 @@ def tail(settings: Settings, execution: str | None, lines: int) -> None:
     metavar="SEQ:HASH",
     help="A head kept from an earlier verify: shows a cut or rewritten log as well.",
 )
+@click.option("--execution", metavar="ID", help="Say which of the rows are of this execution, too.")
 @pass_settings
 @click.pass_context
-def verify(ctx: click.Context, settings: Settings, anchor: str | None) -> None:
-    """Check every row against the hash chain. Exit code 2 when one does not fit."""
-    result = _open(settings).verify(anchor=_anchor(anchor))
+def verify(ctx: click.Context, settings: Settings, anchor: str | None, execution: str | None) -> None:
+    """Check every row against the hash chain. Exit code 2 when one does not fit.
+
+    A chain holds as a whole or not at all, so --execution does not check less.
+    """
+    found = _open(settings)
+    result = found.verify(anchor=_anchor(anchor))
     out = Output(settings)
+    told = asdict(result)
+    if execution is not None:
+        of = [event.seq for event in found.events(execution_id=execution)] if result.ok else []
+        told["execution"] = {"id": execution, "rows": len(of), "first": of[0] if of else None}
+        told["execution"]["last"] = of[-1] if of else None
     if settings.format == "json":
-        out.json(asdict(result))
+        out.json(told)
     elif result.ok:
         if not settings.quiet:
             out.line(f"OK  {result.message}", "green")
             out.line(f"    head {result.head.seq}:{result.head.hash}")
+            if execution is not None:
+                where = f", {of[0]} to {of[-1]}" if of else ""
+                out.line(f"    of execution {visible(execution)}: {len(of)} rows{where}")
     else:
         out.error(
             f"the log does not verify: {result.message}",
