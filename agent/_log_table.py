@@ -113,7 +113,7 @@ def append(connection: sqlite3.Connection, rows: Sequence[ReadyRow]) -> list[str
             prev = hash_
         connection.executemany(f"INSERT INTO events ({COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?)", values)
         connection.execute("COMMIT")
-    except BaseException:
+    except BaseException:  # raised on: whatever ended it, the transaction is not left open
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise

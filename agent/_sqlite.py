@@ -178,7 +178,7 @@ def connect(
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=FULL")
                 _create(connection, path, application_id, schema, version)
-    except BaseException:
+    except BaseException:  # raised on: whatever ended it, nobody else has the connection to close it
         connection.close()
         raise
     return connection
@@ -265,7 +265,7 @@ def _create(
             connection.execute(f"PRAGMA application_id={application_id}")
             connection.execute(f"PRAGMA user_version={version}")
         connection.execute("COMMIT")
-    except BaseException:
+    except BaseException:  # raised on: whatever ended it, the transaction is not left open
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise

@@ -328,7 +328,7 @@ class _Transaction:
         self._lock.acquire()
         try:
             self._index.execute("BEGIN IMMEDIATE")
-        except BaseException:
+        except BaseException:  # raised on: whatever ended it, __exit__ will not be called
             self._lock.release()
             raise
         return self._index

@@ -158,7 +158,7 @@ class BrokerCall:
             if decision.outcome == "deny":
                 raise await self.refuse(decision, request, request.door, extra)
             permit = await self._allow(decision, request, answers, extra, policy)
-        except BaseException:
+        except BaseException:  # raised on: the place is given back for whatever ended it, cancelling included
             if connection:
                 self._broker.budgets.leave(self.scope.tool, counted)
             raise

@@ -249,7 +249,7 @@ class MixedUpstream:
             await self._given_back.wait()
         try:
             return await self._plain.open(target, permit, fresh=fresh)
-        except BaseException:
+        except BaseException:  # raised on: the place is given back for whatever ended it, cancelling included
             self._give_back()
             raise
 
@@ -290,7 +290,7 @@ class MixedUpstream:
         try:
             stream = await backend.connect_tcp(target.host.text, target.port)
             stream = await stream.start_tls(self._call.broker.tls_h2, server_hostname=target.host.text)
-        except BaseException:
+        except BaseException:  # raised on: the place is given back for whatever ended it, cancelling included
             self._give_back()
             raise
         if stream.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":

@@ -1,13 +1,16 @@
 """What the tests say about themselves, read from their source: which promises and which requirements each one
-holds.
+holds; and the one mark by which a test is left out.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from tests.tree import python_files, syntax
 
@@ -25,6 +28,14 @@ class Mark:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line} names {self.value!r}"
+
+
+def only_root(why: str) -> pytest.MarkDecorator:
+    """A test that needs root: where the suite runs as an ordinary user it is left out.
+
+    why: what nobody else can do.
+    """
+    return pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: {why}")
 
 
 def marks(kind: str) -> Iterator[Mark]:

@@ -4,6 +4,7 @@ believe.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 
 import pytest
@@ -12,6 +13,7 @@ from fumehood.isolate.doctor import Examination, LayerReport, examine
 from fumehood.isolate.tiers import LAYERS
 from tests import promises, tier
 from tests.marks import KINDS, marks
+from tests.tree import python_files, syntax
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +32,17 @@ def test_a_promise_with_a_gap_is_named_by_no_test() -> None:
     """Once a test holds it, the gap's reason has to go from the table."""
     gaps = {id_ for id_, promise in promises.load().items() if promise.gap is not None}
     assert [str(mark) for mark in marks("promise") if mark.value in gaps] == []
+
+
+def test_no_test_is_left_out_but_for_what_only_root_can_do() -> None:
+    left_out = {"skip", "skipif", "importorskip", "xfail", "skipTest"}
+    found = [
+        f"{path}:{node.lineno}"
+        for path in python_files("tests")
+        for node in ast.walk(syntax(path))
+        if isinstance(node, ast.Attribute) and node.attr in left_out and path.name != "marks.py"
+    ]
+    assert found == []
 
 
 def test_every_promise_is_a_whole_sentence_with_a_source() -> None:

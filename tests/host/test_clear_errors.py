@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.host.cli import COMMAND, Cli, Done, write
+from tests.marks import only_root
 from tests.users import PYTHON, ROOT, give_to_user, run_as_user, user_folder
 
 WITHOUT = [str(PYTHON), str(ROOT / "tests" / "host" / "without.py")]
@@ -102,9 +102,7 @@ def test_where_the_operator_lets_weaker_tiers_run_the_result_says_which() -> Non
     assert result["enforcement"]["layers"]["user"] == "MISSING"
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root can mask /proc for a test; run the tests as root as well"
-)
+@only_root("nobody else can mask /proc for a test")
 def test_a_masked_proc_is_partial_and_calls_still_run(tmp_path: Path) -> None:
     write(tmp_path, ECHO, echo=ECHO_PY)
     place = '"$(ls -d /proc/acpi /proc/fs /proc/irq 2>/dev/null | head -1)"'

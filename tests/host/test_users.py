@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import users
+from tests.marks import only_root
 from tests.users import PYTHON, run_as_user, user_folder
 
 
@@ -52,7 +53,7 @@ def test_a_command_that_does_not_end_is_killed_with_what_it_started() -> None:
         os.close(handle)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be in a folder that others cannot enter")
+@only_root("only root can be in a folder that others cannot enter")
 def test_a_checkout_that_others_cannot_reach_is_shown_in_a_private_namespace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -15,6 +15,7 @@ from fumehood.isolate import CallFrame, Isolator, Limits, ToolSpec, _child, _ses
 from fumehood.isolate._endings import Endings
 from tests.isolate.drivers import running, settled, short
 from tests.isolate.runner import Services
+from tests.marks import only_root
 
 pytestmark = pytest.mark.anyio
 
@@ -123,7 +124,7 @@ async def _freezer(folder: Path) -> AsyncIterator[Path]:
         subprocess.run(["umount", folder], check=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a freezer")
+@only_root("nobody else mounts a freezer")
 @pytest.mark.promise("isolate:verdict-from-the-host")
 async def test_a_tree_that_hangs_in_the_kernel_holds_up_neither_its_call_nor_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

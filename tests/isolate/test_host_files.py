@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.marks import only_root
 
 _CALL = """
 import asyncio, sys
@@ -29,7 +28,7 @@ except SandboxUnavailable as error:
 _ETC = ("passwd", "group", "hosts", "nsswitch.conf", "ld.so.cache")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user may not write to /etc in any case")
+@only_root("an ordinary user may not write to /etc in any case")
 def test_a_writable_grant_of_etc_is_refused_and_no_file_in_it_is_written(tmp_path: Path) -> None:
     """The view has a passwd, a resolv.conf and others of its own.
 

@@ -18,6 +18,7 @@ from fumehood.isolate.tiers import Tier
 from fumehood.policies.errors import SandboxUnavailable
 from tests.isolate.drivers import running, settled, short
 from tests.isolate.runner import Services
+from tests.marks import only_root
 
 pytestmark = pytest.mark.anyio
 
@@ -303,7 +304,7 @@ _PATTERN = Path("/proc/sys/kernel/core_pattern")
 
 @pytest.mark.soak
 @pytest.mark.promise("isolate:posture")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root says where core dumps go")
+@only_root("nobody else says where core dumps go")
 async def test_a_crash_starts_no_program_of_the_host_that_takes_core_dumps(folder: Path) -> None:
     """Attack 41 where core_pattern names a program, as on Ubuntu and Fedora. The control is a plain crash."""
     witness, handler = folder / "handled", folder / "handler"

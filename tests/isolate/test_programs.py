@@ -21,6 +21,7 @@ from fumehood.isolate._zygote import ZygoteHandle
 from tests.isolate.attacks._model import Case
 from tests.isolate.runner import all_cases
 from tests.isolate.setups import MARKER, ROOTLESS, RUNNABLE, compare, results
+from tests.marks import only_root
 from tests.users import ROOT
 
 HONEST = {name: case for name, (_, case) in all_cases().items() if name.startswith("I")}
@@ -49,7 +50,7 @@ def test_the_same_program_works_outside(case: Case) -> None:
 
 
 @pytest.mark.promise("isolate:programs-work")
-@pytest.mark.skipif(ROOTLESS, reason="covering /etc needs root")
+@only_root("nobody else covers /etc")
 def test_authorities_behind_links_are_read_and_private_keys_beside_them_are_not(tmp_path: Path) -> None:
     """Fedora's layout (report I17): the bundle is a link into /etc/pki, where the private keys lie too."""
     etc = tmp_path / "etc"

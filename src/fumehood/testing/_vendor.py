@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class BadBody(Exception):
     """The vendor would answer 400."""
 
 
-class FakeVendor:
+class FakeVendor(abc.ABC):
     """Common part: the queue of answers and the log of bodies. Subclasses give the wire."""
 
     path = ""
@@ -88,17 +89,17 @@ class FakeVendor:
             raise BadBody(f"no such path: {seen.path}")
         return bool(body.get("stream"))
 
+    @abc.abstractmethod
     def check(self, body: Json) -> None:
         """Raise BadBody for what the vendor would refuse."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def answer(self, blocks: list[Say], stop: str) -> Json:
         """The whole answer."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def events(self, blocks: list[Say], stop: str) -> Iterator[str]:
         """The answer as events."""
-        raise NotImplementedError
 
 
 def only(value: Mapping[str, Any], where: str, required: str, optional: str = "") -> None:
