@@ -13,6 +13,7 @@ import pytest
 from fumehood.isolate import DEFAULT_PATH, Machine
 from tests.isolate.inspect_child import CAPABILITIES, LIMITS, NAMESPACES
 from tests.isolate.setups import ROOTLESS, results
+from tests.marks import only_root
 
 PEOPLE = ["user"] if ROOTLESS else ["root", "user"]
 NO_CAPABILITIES = dict.fromkeys(CAPABILITIES, 0)
@@ -210,7 +211,7 @@ def test_no_argument_list_and_no_start_environment_holds_the_credential(person: 
 
 
 @pytest.mark.promise("isolate:limits-hold")
-@pytest.mark.skipif(ROOTLESS, reason="an ordinary user makes no control group")
+@only_root("an ordinary user makes no control group")
 def test_each_call_has_a_control_group_of_its_own() -> None:
     groups = [seen("root", "namespaces", call)["child"]["groups of control"] for call in (0, 1)]
     own = [[path for path in paths if "/fumehood-" in path] for paths in groups]
