@@ -24,6 +24,7 @@ from fumehood.isolate._child import GONE_S, Child
 from fumehood.isolate._collect import Collection
 from fumehood.isolate._line import Message, OutputTooLong, ProtocolError
 from fumehood.isolate._outcome import Seen, Verdict, judge
+from fumehood.isolate._puts import Puts
 from fumehood.isolate._room import Room
 from fumehood.isolate._spec import CallFrame, ToolSpec
 from fumehood.isolate.child.frames import MAX_KIND
@@ -32,16 +33,12 @@ logger = logging.getLogger(__name__)
 
 _EVER = 1e8  # seconds; the event loop takes no longer wait
 _REQUESTS_AT_ONCE = 64
-_HELD_AT_ONCE = 16 << 20
-"""Bytes of unanswered requests; with more of them the child is not read on, so that its requests cannot
-fill the host.
-"""
+_HELD_AT_ONCE = 16 << 20  # bytes of unanswered requests; with more of them the child is not read on
 _OBJECTS_PER_BYTE = 32  # the most that a byte of JSON becomes as Python objects
 _FRAME_SLACK = 4096
 _RESULT = len('{"t":"result","value":}')  # the frame around a value, which is not the tool's output
 _LINE = 64  # what a log line counts beside its text: a tool cannot fill the log with empty ones
-_LONG_S = 0.003
-"""A call that lasts longer has its output read as it comes; until then the pipes hold it."""
+_LONG_S = 0.003  # a longer call has its output read as it comes; until then the pipes hold it
 _LEFT_BEHIND = 0.5  # of the memory limit; a `reuse` process that holds more from earlier calls makes room
 _CLOSED_S = 1.0  # a process that ends takes its socket with it; one that outlives it so long has closed it
 
@@ -143,6 +140,7 @@ class Session:
         self._child, self._spec, self._call, self._services = child, spec, call, services
         self._seen = Seen()
         self._room = Room(child, spec)
+        self._puts = Puts()
         self._events: list[tuple[str, Any]] = []
         self._capture = Capture(child.stdout, child.stderr, self._room_for)
         self._figures: tuple[float, int] | None = None
@@ -364,6 +362,8 @@ class Session:
     async def _answer(self, message: Message, body: bytes) -> None:
         if message["t"] == "fetch":
             answer, data = await self._services.fetch(message, body)
+        elif (refusal := self._puts.refusal(len(body))) is not None:
+            answer, data = {"t": "failed", "reason": "store", "message": refusal}, b""
         else:
             answer, data = await self._services.put(body, str(message.get("media_type", ""))[:200]), b""
         await self._child.line.send({**answer, "id": message["id"]}, data)

@@ -306,7 +306,8 @@ def _exec_command(channel: Channel, argv: list[str]) -> None:
     found = program.find(argv[0], path)
     try:
         os.execve(found, [*argv, *call.get("arguments", [])], call["env"])
-    except OSError as error:
-        why = program.why_not(found, path, error)
-        channel.send({"t": "exec-failed", "program": argv[0], "errno": error.errno, "error": why})
+    except (OSError, ValueError) as error:  # ValueError: what no argument and no environment can hold
+        code = getattr(error, "errno", None)
+        why = program.why_not(found, path, error) if isinstance(error, OSError) else str(error)
+        channel.send({"t": "exec-failed", "program": argv[0], "errno": code, "error": why})
         os._exit(127)

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from tests.isolate.attacks._kernel import answer, answers, apart
-from tests.isolate.attacks._model import BOTH_TIERS, Table, World, one_of
+from tests.isolate.attacks._model import BOTH_TIERS, MIB, PEOPLE, Table, World, limits, one_of
 
 TABLE = Table()
 attack = TABLE.add
@@ -115,6 +115,33 @@ def descriptor_to_init(world: World) -> dict[str, Any]:
             {"pidfd of init": lambda: os.close(os.pidfd_open(1)), "signal to init": lambda: os.kill(1, 0)}
         ),
     }
+
+
+@attack(
+    39,
+    "content-without-end",
+    caged={
+        "many": "ctx.put: a call may store 1000 times, and has",
+        "large": "ctx.put: a call may store 268435456 bytes in all, and has stored 251658240",
+        "stored": [1000, 240 * MIB],
+        "outcomes": ["ok", "ok"],
+    },
+    no_control="the host's own disk; `puts` are counted by nothing else",
+    first="host code",
+    only=PEOPLE,
+    cage=limits(memory=256 * MIB),
+    host="content_without_end",
+    heavy=True,
+)
+def content_without_end(world: World) -> str:
+    """Have the host store one thing after the other."""
+    ctx, data = world["ctx"], bytes(world["size"])
+    try:
+        for _ in range(2000):
+            ctx.put(data, "application/octet-stream")
+    except ValueError as error:
+        return str(error)
+    return "ok"
 
 
 @attack(

@@ -65,6 +65,7 @@ from tests.isolate.drivers.measures import (
     short,
 )
 from tests.isolate.drivers.planting import (
+    content_without_end,
     descriptors_to_the_host,
     descriptors_under_way,
     hostile_folder,
@@ -99,6 +100,7 @@ __all__ = [
     "bomb_beside_a_sibling",
     "calls_that_fill",
     "collecting",
+    "content_without_end",
     "daemon",
     "descendants",
     "descriptors",

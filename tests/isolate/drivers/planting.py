@@ -115,6 +115,30 @@ async def descriptors_under_way(harness: Harness, module: str, case: Case) -> An
     return {"filled": ended.verdict.value, **found, "outcome": short(ended)}
 
 
+class _Storing(Services):
+    """Counts what it is given to store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = self.bytes = 0
+
+    async def put(self, data: bytes, media_type: str) -> dict[str, Any]:
+        self.times, self.bytes = self.times + 1, self.bytes + len(data)
+        return await super().put(data, media_type)
+
+
+async def content_without_end(harness: Harness, module: str, case: Case) -> Any:
+    many, large = _Storing(), _Storing()
+    first = await harness.call(module, case, many, size=1)
+    second = await harness.call(module, case, large, size=30 << 20)
+    return {
+        "many": first.verdict.value,
+        "large": second.verdict.value,
+        "stored": [many.times, large.bytes],
+        "outcomes": [short(first), short(second)],
+    }
+
+
 async def requests_without_end(harness: Harness, module: str, case: Case) -> Any:
     services, memory = Services(), Memory()
     ended = await harness.call(module, case, services)
