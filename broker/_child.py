@@ -12,8 +12,10 @@ from typing import Protocol
 
 from fumehood.broker._head import BadHead, find_end
 from fumehood.broker._hub import hub
+from fumehood.broker._turns import Turns
 
 READ = 64 * 1024
+_AT_ONCE = 16  # reads and writes of one connection in a turn of the event loop
 HEAD_TIMEOUT = (
     30.0  # seconds for a request head once it has begun; a slow sender holds one connection no longer
 )
@@ -42,6 +44,7 @@ class ChildSocket:
         self._ahead = first
         self._loop = asyncio.get_running_loop()
         self._hub = hub()
+        self._turns = Turns(_AT_ONCE)
 
     async def read(self) -> bytes:
         if self._ahead:
@@ -52,12 +55,15 @@ class ChildSocket:
     async def _receive(self) -> bytes:
         while True:
             try:
-                return self.sock.recv(READ)
+                data = self.sock.recv(READ)
+                await self._turns.took()
+                return data
             except (BlockingIOError, InterruptedError):
                 await self._hub.readable(self.sock.fileno())
 
     async def write(self, data: bytes) -> None:
         await self._loop.sock_sendall(self.sock, data)
+        await self._turns.took()
 
     def unread(self, data: bytes) -> None:
         self._ahead = data + self._ahead

@@ -22,11 +22,13 @@ from pathlib import Path
 import httpcore
 
 from fumehood.broker._addresses import Address, parse_address
+from fumehood.broker._turns import Turns
 from fumehood.broker._types import EgressDecision
 
 HEAD_START = 0.25  # seconds an attempt has before the next address is tried beside it (RFC 8305 section 8)
 CONNECT_TIMEOUT = 10.0  # seconds for all attempts of one connection
-_TURN = 256 * 1024  # bytes written before others have a turn
+_TURN = 256 * 1024  # bytes written before others have a turn,
+_WRITE = 2048  # where each write counts as so many: a small one costs more than its bytes
 _LIMIT = 256 * 1024  # bytes buffered for a reader that is slow, before the kernel's buffer takes over
 
 DialMap = Callable[[str, int], tuple[str, int]]
@@ -271,7 +273,7 @@ class PinnedStream(httpcore.AsyncNetworkStream):
         self.peer = peer
         self.sent = 0
         self.received = 0
-        self._at_once = 0
+        self._turns = Turns(_TURN)
 
     @property
     def is_quiet(self) -> bool:
@@ -303,10 +305,7 @@ class PinnedStream(httpcore.AsyncNetworkStream):
                 raise ConnectionResetError("the peer closed the connection")
             self._transport.write(buffer)
             self.sent += len(buffer)
-            self._at_once += len(buffer)
-            if self._at_once > _TURN:  # a source and a sink that are both ready would keep the loop
-                self._at_once = 0
-                await asyncio.sleep(0)
+            await self._turns.took(len(buffer) + _WRITE)
             if self._protocol.is_free:
                 return
             async with asyncio.timeout(timeout):

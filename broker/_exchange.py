@@ -12,6 +12,7 @@ h11 comes in, told of what was sent, as soon as anything is not ordinary.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ MAX_HEAD = 64 * 1024  # bytes of one response head; browsers stop between 16 and
 MAX_HEADERS = 256  # header lines of one response head
 MAX_INTERIM = 32  # 1xx answers to one request: a few 103s and a 100 are normal
 _READ = 64 * 1024
+_AT_ONCE = 128  # chunks of an answer in one turn of the event loop
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -224,12 +226,20 @@ class Exchange:
         """
         if self._h11 is None:
             return self._take(), self._left == 0
+        piece, event = self._those_that_are_there()
+        if not isinstance(event, h11.Data) and event is not h11.NEED_DATA:
+            self._end_of(event)
+            return piece, True
+        return piece, False
+
+    def _those_that_are_there(self) -> tuple[bytes, object]:
+        """What of the body has arrived, up to _AT_ONCE pieces of it, and the event after which that ended."""
         pieces = []
         while isinstance(event := self._read_event(), h11.Data):
             pieces.append(bytes(event.data))
-        if event is not h11.NEED_DATA:
-            self._end_of(event)
-        return b"".join(pieces), event is not h11.NEED_DATA
+            if len(pieces) == _AT_ONCE:
+                break
+        return b"".join(pieces), event
 
     async def body(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives.
@@ -246,9 +256,17 @@ class Exchange:
                     raise UpstreamFailed(f"the peer closed the connection inside its answer ({came})")
                 yield self._take()
             return
-        while isinstance(event := await self._next_event(), h11.Data):
-            yield bytes(event.data)
-        self._end_of(event)
+        while True:
+            piece, event = self._those_that_are_there()
+            if piece:
+                yield piece
+            if event is h11.NEED_DATA:
+                self._feed(await self._receive())
+            elif isinstance(event, h11.Data):
+                await asyncio.sleep(0)  # a body in chunks of a byte must not keep the loop
+            else:
+                self._end_of(event)
+                return
 
     def _end_of(self, event: object) -> None:
         """Check the event that follows the body's last piece."""

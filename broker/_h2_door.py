@@ -76,8 +76,9 @@ class _Door:
 
     def _on_error(self, stream: LinkStream, task: asyncio.Task[None]) -> None:
         task.cancel()
-        if stream.error is not None and stream.error.broke:
-            self._call.later(self._refuse(None, BadTarget("malformed", stream.error.what)))
+        if stream.error is not None and stream.error.broke:  # how many there may be, the gate counts
+            wrong = BadTarget("malformed", stream.error.what)
+            self._call.later(self._call.refuse_text("", wrong, self._place.door, at=self._fixed))
 
     async def _serve(self, stream: LinkStream, fields: Fields, ended: bool) -> None:
         code = INTERNAL_ERROR

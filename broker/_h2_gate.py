@@ -22,6 +22,7 @@ MAX_FRAME = 16384  # bytes of a payload; the size every peer must know, and we a
 MAX_BLOCK = 64 * 1024  # bytes of one encoded header block, all its frames together
 MAX_CONTINUATIONS = 16  # frames of one header block; four full ones reach MAX_BLOCK
 MAX_RESIZES = 8  # table size updates before the first field; encoders send two (RFC 7541 section 4.2)
+FRAMES_AT_ONCE = 64  # that the state machine is given together: some milliseconds of work
 MAX_SETTINGS = 64  # entries of one SETTINGS frame; there are about ten kinds
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
     range(10)
@@ -117,14 +118,14 @@ class FrameGate:
             raise BadFrames("too many streams were opened and reset", ENHANCE_YOUR_CALM)
 
     def feed(self, data: bytes) -> list[bytes | GoAway | BadStream]:
-        """What of `data` goes on, whole frames in order.
+        """What of `data` goes on, whole frames in order, a few at a time.
 
         Raises: BadFrames; what came before the bad frame is lost with the connection.
         """
         out: list[bytes | GoAway | BadStream] = []
         self._buffer += data
         passed = self._take_preface()
-        at = 0
+        at = frames = 0
         while len(self._buffer) - at >= 9:
             high, low, kind, flags, stream = struct.unpack_from("!BHBBI", self._buffer, at)
             length, stream = high << 16 | low, stream & 0x7FFFFFFF
@@ -149,6 +150,11 @@ class FrameGate:
             if apart is not None:
                 out += [bytes(passed), apart] if passed else [apart]
                 passed = bytearray()
+                frames = 0
+            frames += 1
+            if frames >= FRAMES_AT_ONCE and passed:
+                out.append(bytes(passed))
+                passed, frames = bytearray(), 0
             at = end
         del self._buffer[:at]
         return [*out, bytes(passed)] if passed else out

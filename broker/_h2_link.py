@@ -125,7 +125,10 @@ class Link:
             if not data:
                 return
             try:
-                for item in self._gate.feed(data):
+                for at, item in enumerate(self._gate.feed(data)):
+                    if at:
+                        self._push()
+                        await asyncio.sleep(0)  # others have a turn
                     if isinstance(item, GoAway):
                         self._went_away(item)
                     elif isinstance(item, BadStream):

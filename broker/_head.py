@@ -1,18 +1,16 @@
-"""Request heads and bodies that a child sends, read strictly: one reading, or a refusal with a status.
+"""Request heads that a child sends, read strictly: one reading, or a refusal with a status.
 
 Guarantees: lines end in CRLF only; one Host (none is fine in HTTP/1.0); Transfer-Encoding is exactly
 `chunked` and never beside a length; no folded lines, no repeated or decorated Content-Length, no version but
-1.0 and 1.1; heads and chunk lines have caps. What is forwarded is rebuilt from the parsed parts, never the
-received bytes.
-Not here: where the request may go. Before editing: each rule closes a smuggling trick that a general parser
-accepts (h11 takes bare LF, folding and repeated lengths; httptools takes two Hosts and stacked codings), and
-tests/data/ssrf_corpus.tsv has a row for it.
+1.0 and 1.1; heads have caps. What is forwarded is rebuilt from the parsed parts, never the received bytes.
+Not here: where the request may go, and its body (_body.py). Before editing: each rule closes a smuggling
+trick that a general parser accepts (h11 takes bare LF, folding and repeated lengths; httptools takes two
+Hosts and stacked codings), and tests/data/ssrf_corpus.tsv has a row for it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,7 +18,6 @@ from fumehood.broker._exchange import Headers
 
 MAX_HEAD = 64 * 1024  # bytes of a request head
 MAX_HEADERS = 100  # header lines
-MAX_CHUNK_LINE = 256  # bytes of a chunk's size line, extensions included
 MAX_TRAILERS = 8 * 1024  # bytes of trailers
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 _HTTP = re.compile(rb" HTTP/[0-9.]+$")
@@ -29,7 +26,6 @@ METHOD = re.compile(rb"[A-Z][A-Z-]{0,19}")
 TARGET = re.compile(rb"[\x21-\x7e]+")
 VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 LENGTH = re.compile(r"(?:0|[1-9][0-9]{0,17})", re.ASCII)
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,12})(?:[ \t]*;[\t\x20-\x7e]*)?")
 # RFC 9110 section 7.6.1: of one connection only, so never forwarded; and what a proxy keeps to itself.
 HOP_BY_HOP = frozenset(
     [
@@ -165,7 +161,7 @@ def parse_request_head(head: bytes) -> RequestHead:
     version: Literal["1.0", "1.1"] = "1.1" if words[2] == b"HTTP/1.1" else "1.0"
     if len(lines) - 1 > MAX_HEADERS:
         raise BadHead(f"over {MAX_HEADERS} header lines", 431)
-    headers = tuple(_header(line) for line in lines[1:])
+    headers = tuple(read_field(line) for line in lines[1:])
     length, chunked = _framing(headers, version)
     hosts = [value for key, value in headers if key.lower() == "host"]
     if len(hosts) > 1 or (not hosts and version == "1.1"):
@@ -173,7 +169,8 @@ def parse_request_head(head: bytes) -> RequestHead:
     return RequestHead(words[0].decode(), words[1].decode(), version, headers, length, chunked)
 
 
-def _header(line: bytes) -> tuple[str, str]:
+def read_field(line: bytes) -> tuple[str, str]:
+    """Name and value of one field line. Raises: BadHead."""
     if line[:1] in (b" ", b"\t"):
         raise BadHead("a header line is folded")
     name, colon, value = line.partition(b":")
@@ -206,81 +203,3 @@ def _framing(headers: Headers, version: str) -> tuple[int | None, bool]:
     if len(lengths) > 1 or (lengths and not LENGTH.fullmatch(lengths[0])):
         raise BadHead("Content-Length is repeated or not a plain number")
     return (int(lengths[0]) if lengths else 0), False
-
-
-class BodyReader:
-    """The body of one request, framing undone, pulled from `read`. trailers: set once the body has ended.
-
-    read: returns the next bytes, b"" at the end. rest: bytes that were read beyond the head; afterwards,
-    beyond the body.
-    """
-
-    def __init__(self, head: RequestHead, rest: bytes, read: Callable[[], Awaitable[bytes]]) -> None:
-        self._head = head
-        self._read = read
-        self.rest = rest
-        self.trailers: Headers = ()
-        self.ended = not head.has_body
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Pieces as they arrive. Raises: BadHead when the framing is broken or the body is cut off."""
-        if self._head.chunked:
-            while (left := await self._chunk_size()) > 0:
-                async for piece in self._exactly(left):
-                    yield piece
-                if await self._take(2) != b"\r\n":
-                    raise BadHead("a chunk does not end in CRLF")
-            await self._read_trailers()
-        elif self._head.length:
-            async for piece in self._exactly(self._head.length):
-                yield piece
-        self.ended = True
-
-    async def _exactly(self, left: int) -> AsyncIterator[bytes]:
-        while left:
-            if not self.rest:
-                await self._more()
-            piece, self.rest = self.rest[:left], self.rest[left:]
-            left -= len(piece)
-            yield piece
-
-    async def _take(self, count: int) -> bytes:
-        while len(self.rest) < count:
-            await self._more()
-        taken, self.rest = self.rest[:count], self.rest[count:]
-        return taken
-
-    async def _line(self, most: int) -> bytes:
-        while (end := self.rest.find(b"\n")) < 0:
-            if len(self.rest) > most:
-                raise BadHead("a chunk or trailer line is too long")
-            await self._more()
-        line, self.rest = self.rest[: end + 1], self.rest[end + 1 :]
-        if len(line) > most or not line.endswith(b"\r\n") or b"\r" in line[:-2]:
-            raise BadHead("a chunk or trailer line is too long or ends in a bare LF")
-        return line[:-2]
-
-    async def _chunk_size(self) -> int:
-        match = _CHUNK.fullmatch(await self._line(MAX_CHUNK_LINE))
-        if match is None:
-            raise BadHead("a chunk has no size")
-        return int(match[1], 16)
-
-    async def _read_trailers(self) -> None:
-        found: list[tuple[str, str]] = []
-        size = 0
-        while line := await self._line(MAX_TRAILERS):
-            size += len(line)
-            if size > MAX_TRAILERS or len(found) >= MAX_HEADERS:
-                raise BadHead("the trailers are too long", 431)
-            name, value = _header(line)
-            if name.lower() in NOT_IN_TRAILERS:
-                raise BadHead(f"the trailer {name!r} may not come after the body")
-            found.append((name, value))
-        self.trailers = tuple(found)
-
-    async def _more(self) -> None:
-        data = await self._read()
-        if not data:
-            raise BadHead("the body is cut off")
-        self.rest += data

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
+from fumehood.broker._body import BodyReader
 from fumehood.broker._call import BrokerCall
 from fumehood.broker._child import ChildStream, read_head
 from fumehood.broker._exchange import Headers, ResponseHead
 from fumehood.broker._forward import Forward
-from fumehood.broker._head import BadHead, BodyReader, RequestHead, parse_request_head
+from fumehood.broker._head import BadHead, RequestHead, parse_request_head
 from fumehood.broker._proxy_target import agrees, proxy_target
 from fumehood.broker._refusal import h2_refusal, http_refusal
 from fumehood.broker._target import BadTarget, Target, parse_url

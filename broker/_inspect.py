@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fumehood.broker._child import READ, ChildSocket
+from fumehood.broker._turns import Turns
 from fumehood.policies.names import Host
 
 MAX_LEAVES = 512  # hosts whose context is kept; minting one anew takes a millisecond
@@ -31,6 +32,8 @@ HANDSHAKE_TIMEOUT = 10.0  # seconds for the child's side of the handshake
 SKEW = datetime.timedelta(
     minutes=5
 )  # by which a child's clock may be behind (time namespaces, virtual machines)
+_RECORDS, _SMALL = 64, 1024  # small TLS records that are handed on together, and the bytes of one that is
+_AT_ONCE = 16  # reads in a turn of the event loop
 LEAF_LIFE = datetime.timedelta(days=1)
 AUTHORITY_LIFE = datetime.timedelta(days=3650)  # longer than a run of the host, with which its key goes
 _TRUST_VARIABLES = (
@@ -206,6 +209,7 @@ class ChildTls:
         self._tls = context.wrap_bio(self._in, self._out, server_side=True)
         self._ahead = b""
         self._writing = asyncio.Lock()
+        self._turns = Turns(_AT_ONCE)
 
     async def handshake(self) -> None:
         """Raises: OSError (ssl.SSLError among them), TimeoutError."""
@@ -228,14 +232,21 @@ class ChildTls:
         if self._ahead:
             data, self._ahead = self._ahead, b""
             return data
-        while True:
+        pieces: list[bytes] = []
+        while len(pieces) < _RECORDS and (not pieces or len(pieces[-1]) < _SMALL):
             try:
-                return self._tls.read(READ)
+                pieces.append(self._tls.read(READ))
+                if not pieces[-1]:
+                    break
             except ssl.SSLWantReadError:
+                if pieces:
+                    break
                 await self._flush()
                 await self._fill()
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                return b""
+                break
+        await self._turns.took()
+        return b"".join(pieces)
 
     async def write(self, data: bytes) -> None:
         self._tls.write(data)

@@ -335,11 +335,11 @@ class TransparentDoor:
 
     async def _serve_dns(self, sock: socket.socket) -> None:
         """DNS over TCP: messages with their length in front (RFC 7766)."""
-        data = b""
+        child, data = ChildSocket(sock), b""
         async with asyncio.timeout(60):
             while True:
                 while len(data) < 2 or len(data) < 2 + struct.unpack("!H", data[:2])[0]:
-                    more = await self._loop.sock_recv(sock, 4096)
+                    more = await child.read()
                     if not more:
                         return
                     data += more
@@ -348,7 +348,7 @@ class TransparentDoor:
                 reply = await self.answer(message)
                 if reply is None:
                     return
-                await self._loop.sock_sendall(sock, struct.pack("!H", len(reply)) + reply)
+                await child.write(struct.pack("!H", len(reply)) + reply)
 
     async def answer(self, message: bytes) -> bytes | None:
         """The answer to one DNS message;

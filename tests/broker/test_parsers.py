@@ -27,9 +27,10 @@ from hypothesis import strategies as st
 
 from fumehood.broker import policy_verdict
 from fumehood.broker._addresses import parse_address
+from fumehood.broker._body import BodyReader
 from fumehood.broker._decode import BadCoding, decoder_for
 from fumehood.broker._dns_message import BadMessage, address_record, answer, read_question, reversed_address
-from fumehood.broker._head import BadHead, BodyReader, RequestHead, find_end, parse_request_head
+from fumehood.broker._head import BadHead, RequestHead, find_end, parse_request_head
 from fumehood.broker._hello import BadHello, HelloReader, looks_like_tls, read_hello
 from fumehood.broker._names import SyntheticNames
 from fumehood.broker._scrub import Scrubber

@@ -205,6 +205,14 @@ PROMISES: list[tuple[str, ...]] = [
         "CVE-2019-9512 to 9518, CVE-2023-44487, CVE-2024-27316, CVE-2025-8671",
     ),
     (
+        "broker:nobody-keeps-the-loop",
+        (
+            "What a child or a host keeps ready, in chunks, records, frames or questions however small, "
+            "leaves the event loop to others, deadlines among them."
+        ),
+        "design invariant: a tool cannot hang the host; CWE-400",
+    ),
+    (
         "broker:http2-streams-apart",
         "What is wrong with one stream of HTTP/2, a child's or a host's, ends that stream and no other.",
         "RFC 9113 sections 5.1.2, 5.4.2, 6.9 and 8.1.1",
