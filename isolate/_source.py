@@ -24,6 +24,10 @@ _State = tuple[str, int, int, int, int]
 
 The time of change as well: a copy can keep the time of modification, and a mode decides too.
 """
+_Place = tuple[str, int, int]
+"""A grant, and the file or folder that stands there: its device and inode number, 0 for none. As long as a
+zygote shows what stood there, its number is nobody else's.
+"""
 _SETTLED_NS = 1_000_000_000
 """What changed more recently than this when it was looked at may change again without another time."""
 
@@ -31,20 +35,22 @@ _SETTLED_NS = 1_000_000_000
 @dataclass(frozen=True, slots=True, eq=False)
 class Stamp:
     """What changes when the tool's file, or another Python file of its folder, changes: parked children hold
-    the old code.
+    the old code. And when another file or folder stands where a grant leads: they see what stood there.
 
     folders: theirs tell of files that come and go, and of others too; so they do not count by themselves.
     """
 
     files: tuple[_State, ...]
     folders: tuple[_State, ...]
+    grants: tuple[_Place, ...]
     settled: bool
 
     @classmethod
     def of(cls, spec: ToolSpec) -> Stamp:
         """As it is now. Raises NoToolFile; OSError where the host has no descriptors left."""
+        grants = tuple(_place(str(path)) for path in (*spec.read, *spec.write))
         if spec.path is None:
-            return cls((), (), settled=True)
+            return cls((), (), grants, settled=True)
         files: list[_State] = []
         folders: list[_State] = []
         now = time.time_ns()
@@ -57,7 +63,11 @@ class Stamp:
                 raise  # the host's want, not the file's
             raise NoToolFile(f"the file of `module` cannot be read: {spec.path}: {error.strerror}") from error
         newest = max(max(state[1:3]) for state in (*files, *folders))
-        return cls(tuple(sorted(files)), tuple(folders), settled=newest + _SETTLED_NS < now)
+        return cls(tuple(sorted(files)), tuple(folders), grants, settled=newest + _SETTLED_NS < now)
+
+    def same(self, other: Stamp) -> bool:
+        """Whether a zygote of the one serves a call of the other."""
+        return self.files == other.files and self.grants == other.grants
 
     def untouched(self) -> bool:
         """Whether nothing at all has changed: a look at what is known already, a tenth of the price of `of`.
@@ -65,11 +75,21 @@ class Stamp:
         False says nothing: take another stamp then.
         """
         try:
-            return self.settled and all(
-                _state(known[0], os.stat(known[0])) == known for known in (*self.files, *self.folders)
+            return (
+                self.settled
+                and all(_state(seen[0], os.stat(seen[0])) == seen for seen in (*self.files, *self.folders))
+                and all(_place(seen[0]) == seen for seen in self.grants)
             )
         except OSError:
             return False
+
+
+def _place(path: str) -> _Place:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return path, 0, 0
+    return path, found.st_dev, found.st_ino
 
 
 def _state(path: str, found: os.stat_result) -> _State:

@@ -232,7 +232,7 @@ class Isolator:
         async with lock:  # one start at a time a tool; asyncio.Lock is fair
             stamp, now = Stamp.of(spec), time.monotonic()
             cage = self._cages.get(spec.name)
-            if cage is not None and cage.stamp.files == stamp.files and cage.serves(spec):
+            if cage is not None and cage.stamp.same(stamp) and cage.serves(spec):
                 cage.stamp = stamp
                 return cage
             self._retire(spec.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -222,6 +223,40 @@ async def test_an_answer_that_no_call_waited_for_is_not_the_next_ones_call(
         again = await isolator.call(spec, CallFrame("c", None, PATH), Services())
     assert (short(first), first.verdict.value) == ("ok", 1)
     assert (short(again), again.verdict.value) == ("ok", second)
+
+
+@pytest.mark.promise("isolate:the-view-is-what-was-granted")
+@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
+async def test_a_grant_shows_what_stands_there_when_the_call_begins(folder: Path, tier: Tier) -> None:
+    """A file that was written anew and put in the place of the old one, a folder that was made again, a link
+    that leads elsewhere now: as deployments and builds do it.
+    """
+    places = {name: folder / name for name in ("file", "out", "current")}
+    (folder / "tools").mkdir()
+    text = f"def run(input, ctx):\n    open({str(places['out'] / 'left')!r}, 'w').close()\n    return "
+    text += f"[open(p).read() for p in {[str(places['file']), str(places['current'] / 'data')]}]\n"
+    spec = ToolSpec(
+        "granted",
+        "module",
+        path=tool(folder / "tools", text),
+        read=(places["file"], places["current"]),
+        write=(places["out"],),
+    )
+    seen = []
+    async with Isolator(tier, spares=1) as isolator:
+        for round in ("first", "second"):
+            (folder / round).mkdir()
+            (folder / round / "data").write_text(round, encoding="ascii")
+            (folder / "new").write_text(round, encoding="ascii")
+            (folder / "new").replace(places["file"])
+            (folder / "link").symlink_to(folder / round)
+            (folder / "link").replace(places["current"])
+            places["out"].mkdir()
+            places["out"].chmod(0o777)
+            ended = await isolator.call(spec, CallFrame("c", None, PATH), Services())
+            seen.append((ended.verdict.value, sorted(path.name for path in places["out"].iterdir())))
+            shutil.rmtree(places["out"])
+    assert seen == [(["first", "first"], ["left"]), (["second", "second"], ["left"])]
 
 
 @pytest.mark.promise("isolate:the-view-is-what-was-granted")
