@@ -20,8 +20,11 @@ Before editing: no I/O, no clock, no environment here; the tests call these func
 from __future__ import annotations
 
 import difflib
+import heapq
 import re
 from collections.abc import Iterable
+from functools import lru_cache
+from os.path import commonprefix
 from urllib.parse import unquote
 
 from fumehood.broker._addresses import (
@@ -37,6 +40,9 @@ from fumehood.broker._types import Answers, EgressDecision, EgressPolicy, Egress
 from fumehood.policies.names import Host
 from fumehood.policies.rules import EVERY_PORT, EgressRule
 
+_PATHS = 16  # paths of requests whose readings are remembered: each rule looks at the same one
+_PREFIXES = 4096  # prefixes of rules
+_LIKELY = 8  # entries that are compared letter by letter with a name that none of them covers
 # How far a request got against an entry; the furthest one names the reason.
 _STAGES = ("not-listed", "port", "scheme", "method", "path")
 _UNRESERVED = re.compile(r"%(2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])")
@@ -225,10 +231,10 @@ def _matching_prefix(rule: EgressRule, request: EgressRequest) -> str:
     if not rule.paths:
         return ""
     path = request.target.path
-    if _TWO_READINGS.search(path):
+    if _reads_twice(path):
         return ""  # one server's segment is another server's separator; a limited entry takes no chances
     path = _plain(path)
-    held = [prefix for prefix in rule.paths if _is_under(path, _plain(prefix))]
+    held = [prefix for prefix in rule.paths if _is_under(path, _plain_prefix(prefix))]
     return max(held, key=len, default="")
 
 
@@ -238,11 +244,20 @@ def _is_under(path: str, prefix: str) -> bool:
     )
 
 
+@lru_cache(maxsize=_PATHS)
+def _reads_twice(path: str) -> bool:
+    return _TWO_READINGS.search(path) is not None
+
+
+@lru_cache(maxsize=_PATHS)
 def _plain(path: str) -> str:
     """Escapes of unreserved characters decoded, as every server does before it routes (RFC 3986 section
     6.2.2.2).
     """
     return _UNRESERVED.sub(lambda found: chr(int(found[1], 16)), path)
+
+
+_plain_prefix = lru_cache(maxsize=_PREFIXES)(_plain.__wrapped__)
 
 
 def _is_denied(rule: EgressRule, request: EgressRequest) -> bool:
@@ -261,12 +276,13 @@ def _is_denied(rule: EgressRule, request: EgressRequest) -> bool:
         return True
     if rule.methods is not None and request.method not in rule.methods:
         return False
-    if not rule.paths or _TWO_READINGS.search(target.path):
+    if not rule.paths or _reads_twice(target.path):
         return True
     path = _served(target.path)
-    return any(_is_under(path, _served(prefix)) for prefix in rule.paths)
+    return any(_is_under(path, _served_prefix(prefix)) for prefix in rule.paths)
 
 
+@lru_cache(maxsize=_PATHS)
 def _served(path: str) -> str:
     """The path as the most lenient server would route it, so that a deny entry covers what any kind would
     serve: letter case, repeated slashes, path parameters and further escapes do not count.
@@ -274,6 +290,9 @@ def _served(path: str) -> str:
     for _ in range(3):
         path = unquote(path)
     return re.sub(r"//+", "/", re.sub(r";[^/]*", "", path)).lower()
+
+
+_served_prefix = lru_cache(maxsize=_PREFIXES)(_served.__wrapped__)
 
 
 def _denies_address(rule: EgressRule, address: Address, port: int) -> bool:
@@ -334,7 +353,7 @@ def _near_miss(rules: Iterable[EgressRule], request: EgressRequest) -> tuple[str
         why = f"limits the {reason}, which TLS hides; use ctx.fetch, or add +inspect to the entry"
     elif reason == "method":
         why = f"does not list {request.method}"
-    elif _TWO_READINGS.search(target.path):
+    elif _reads_twice(target.path):
         why = f"limits the path, and {path!r} has an escape or dots that servers read in two ways"
     else:
         why = f"does not cover the path {path!r}"
@@ -357,5 +376,12 @@ def _near_host(rules: Iterable[EgressRule], host: Host) -> tuple[EgressRule | No
         return by_host[
             "*"
         ], f"* never covers {host.text}, a name of this machine or site; give it an entry of its own"
-    close = difflib.get_close_matches(host.text, list(by_host), n=1, cutoff=0.8)
+    likely = heapq.nlargest(_LIKELY, by_host, key=lambda text: _shared(text, host.text))
+    close = difflib.get_close_matches(host.text, likely, n=1, cutoff=0.8)
     return (by_host[close[0]], f"the nearest entry is {close[0]!r}") if close else (None, "")
+
+
+def _shared(one: str, other: str) -> int:
+    """Characters that two names have in common at their ends; quick, for a tool may ask about many names."""
+    ahead = len(commonprefix((one, other)))
+    return ahead + len(commonprefix((one[ahead:][::-1], other[ahead:][::-1])))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from fumehood.broker import decide, import_policy
+from fumehood.broker import _decide, decide, import_policy, match
 from fumehood.broker._addresses import AddressClass, judge_address, parse_address
 from fumehood.broker._verdict import verdict
 from tests.broker.test_decide import answers, ask
@@ -161,3 +162,33 @@ def test_comments_and_trailing_commas_of_editors_are_read() -> None:
 def test_lists_of_an_acl_may_stand_on_one_line() -> None:
     found = import_policy("smokescreen", "services:\n  - name: a\n    allowed_domains: [b.com, '*.c.com']\n")
     assert found.tools == {"a": ["b.com", "*.c.com"]}
+
+
+def test_a_path_is_read_once_for_all_rules_and_a_name_compared_with_a_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a tool may ask about without end costs no more for each rule than a look."""
+    compared: list[int] = []
+    close = difflib.get_close_matches
+
+    def counting(word: str, among: list[str], n: int, cutoff: float) -> list[str]:
+        compared.append(len(among))
+        return close(word, among, n=n, cutoff=cutoff)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counting)
+    many = policy(*(f"https://host-{number}.a.example" for number in range(1000)))
+    assert match(many, ask("https://hots-123.a.example/")).hint == "the nearest entry is 'host-123.a.example'"
+    assert compared and compared[0] <= 8
+    limited = policy(
+        *(f"https://a.example/v{number}/" for number in range(200)),
+        deny=[f"https://a.example/v{number}/x" for number in range(200)],
+    )
+    path = "/v7/" + "%2541/" * 2000
+    for readings in (_decide._reads_twice, _decide._plain, _decide._served):
+        readings.cache_clear()
+    assert match(limited, ask(f"https://a.example{path}")).reason is None
+    assert [one.cache_info().misses for one in (_decide._reads_twice, _decide._plain, _decide._served)] == [
+        1,
+        1,
+        1,
+    ]
