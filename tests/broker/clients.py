@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import struct
@@ -130,3 +131,7 @@ def tls_get(sock: socket.socket, trust: Path, name: str, path: str = "/") -> byt
     with context.wrap_socket(sock, server_hostname=name) as tls:
         tls.sendall(f"GET {path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
         return until(tls, b"\r\n\r\n")
+
+
+def needed(program: str) -> None:
+    assert shutil.which(program), f"{program} is not installed; see the head of test_clients.py"
