@@ -24,7 +24,7 @@ import sys
 import time
 from typing import Any
 
-from . import _uapi_proc, cage, program, runtime, sockets
+from . import _uapi_proc, cage, library, program, runtime, sockets
 from .channel import Channel
 from .layers import landlock, limits
 
@@ -208,6 +208,7 @@ def prepare(plan: dict[str, Any]) -> None:
         importlib.import_module(name)
     _use_once()
     if plan["tool"]["kind"] == "module":
+        library.offer()
         runtime.warm(plan["tool"]["asyncio"])
         plan["tool"]["name"] = runtime.name_of(plan["tool"]["path"])
     tasks = os.listdir("/proc/self/task") if os.path.exists("/proc/self/task") else []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fumehood import Host, RunScript, load_config
+from fumehood import Host, RunScript, load_config, media_result
 from fumehood.agent._results import MEDIA_RESULT_KEY
 from fumehood.policies.errors import ConfigError
 
@@ -235,6 +235,28 @@ async def test_cancelling_a_call_ends_its_processes(make: Make) -> None:
             await call
         while "children: 0" not in repr(host.isolator):
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("R102")
+async def test_a_tool_imports_media_result_inside_its_cage_and_nothing_else_of_the_host(make: Make) -> None:
+    source = (
+        "from fumehood import media_result\n"
+        "async def run(input, ctx):\n"
+        "    if input:\n        from fumehood import Host\n"
+        "    ref = await ctx.put(bytes.fromhex('89504e470d0a1a0a') + bytes(8), 'image/png')\n"
+        "    shown = {'type': 'image', 'media_type': 'image/png', 'source': {'kind': 'ref', 'ref': ref}}\n"
+        "    return media_result(['a caption', shown])\n"
+    )
+    path = make('[tools.t]\nmodule = "tools/t.py"\nreturns_media = true\n', t__py=source)
+    async with Host(load_config(path)) as host:
+        result, failed = await host.call("t", False), await host.call("t", True)
+    assert result.parts is not None, result.error
+    caption, picture = result.parts
+    assert (caption, picture["source"]["ref"]["size"]) == ({"type": "text", "text": "a caption"}, 16)
+    assert result.value == media_result([caption, picture]), "as the host's own function writes it"
+    assert failed.error is not None and failed.error["message"] == (
+        "of fumehood a tool can import media_result, and 'Host' is the host's"
+    )
 
 
 @pytest.mark.requirement("R103")
