@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,8 +47,8 @@ def _same_for_both(person: str) -> dict[str, Any]:
         "descriptors": {"0": "/dev/null", "1": "pipe", "2": "pipe", "3": "socket"},
         "leads its session": True,
         "terminal": 0,
-        "nice": 0,
-        "oom": 0,
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "oom": int(Path("/proc/self/oom_score_adj").read_text(encoding="ascii")),
     }
 
 
