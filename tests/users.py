@@ -82,22 +82,21 @@ def as_user(argv: Sequence[str]) -> list[str]:
     if os.geteuid() != 0:
         return list(argv)
     user = test_user()
-    drop = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--", *argv]
+    return reachable(
+        ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--", *argv]
+    )
+
+
+def reachable(argv: Sequence[str]) -> list[str]:
+    """The command line that runs `argv` as root, with checkout and interpreter where every user reaches
+    them: for commands that change to another user themselves.
+    """
+    user = test_user()
     script = _view_script(user.pw_uid, user.pw_gid)
     if script is None:
-        return drop
-    return [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "--",
-        "sh",
-        "-ec",
-        f'{script}\nexec "$@"',
-        "sh",
-        *drop,
-    ]
+        return list(argv)
+    private = ["unshare", "--mount", "--propagation", "private", "--"]
+    return [*private, "sh", "-ec", f'{script}\nexec "$@"', "sh", *argv]
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.users import reachable
+
 WAY_OUT = "this sandbox has no network of its own; use ctx.fetch"
 TOOL = """
 import asyncio, os, socket, subprocess, time, urllib.request
@@ -80,9 +82,10 @@ def in_container(
     )
     if user is not None:
         os.chown(folder, user, user)
+    command = [sys.executable, "-m", "tests.isolate.container", sys.executable, "-m", "fumehood",
+               "--config", str(config), "--format", "json", *argv]  # fmt: skip
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.isolate.container", sys.executable, "-m", "fumehood",
-         "--config", str(config), "--format", "json", *argv],
+        reachable(command) if user is not None else command,
         capture_output=True, text=True, timeout=60, cwd=Path(__file__).resolve().parents[2],
         env={**os.environ, **({"CONTAINER_USER": str(user)} if user else {})},
     )  # fmt: skip
