@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from fumehood._cli import _advice
 from fumehood.testing.dns import LyingDns
 from fumehood.testing.http import HttpServer
 from tests.host.cli import Cli, write
@@ -75,6 +76,21 @@ def test_a_refusal_says_reason_near_miss_and_what_to_write(cli: Cli) -> None:
     assert "- GET api.example.com:8443 (fetch): refused, port" in told
     assert '- To allow it, add "api.example.org" to egress of [tools.fetch].' in told
     assert '- To allow the port, add "api.example.com:8443" to egress of [tools.fetch].' in told
+
+
+def test_the_entry_for_a_name_that_was_only_looked_up_has_no_port() -> None:
+    told = _advice.steps(
+        "fetch",
+        {"outcome": "ok"},
+        [
+            {"outcome": "deny", "reason": "not-listed", "host": "evil.test", "port": None},
+            {"outcome": "deny", "reason": "not-listed", "host": "fd00::1", "port": 8443},
+        ],
+    )
+    assert told == [
+        'To allow it, add "evil.test" to egress of [tools.fetch].',
+        'To allow it, add "[fd00::1]:8443" to egress of [tools.fetch].',
+    ]
 
 
 def test_a_limit_says_what_to_raise(cli: Cli) -> None:

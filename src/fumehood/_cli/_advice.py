@@ -232,5 +232,6 @@ def _entry(data: Mapping[str, Any]) -> str:
     """The shortest rule that would cover the request."""
     host, port, scheme = data.get("host"), data.get("port"), data.get("scheme")
     bracketed = f"[{host}]" if isinstance(host, str) and ":" in host else host
-    usual = port == 443 and scheme in ("https", None)  # a row of a result does not say the scheme
+    # A row of a result does not say the scheme, and that of a name which was only looked up no port.
+    usual = port is None or (port == 443 and scheme in ("https", None))
     return f"{bracketed}" if usual else f"{bracketed}:{port}"
