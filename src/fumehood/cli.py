@@ -64,9 +64,9 @@ def _dispatch(root: click.Group, words: list[str], settings: object) -> int:
     """
     from click.exceptions import Exit
 
-    if os.environ.get(COMPLETION_VARIABLE):
-        root.main(words, prog_name="fumehood", complete_var=COMPLETION_VARIABLE)
     try:
+        if os.environ.get(COMPLETION_VARIABLE):
+            root.main(words, prog_name="fumehood", complete_var=COMPLETION_VARIABLE)
         with root.make_context("fumehood", words, obj=settings) as context:
             root.invoke(context)
     except Exit as end:

@@ -78,3 +78,10 @@ def test_an_export_that_breaks_off_leaves_no_half_file(cli: Cli, monkeypatch: py
     monkeypatch.setattr(verb, "_exact", exact)
     assert cli("log", "export", "--output", "rows.jsonl").code == 0
     assert len((cli.folder / "rows.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_shell_asks_for_completions_and_hears_nothing_else(tmp_path: Path) -> None:
+    env = {"_FUMEHOOD_COMPLETE": "bash_complete", "COMP_WORDS": "fumehood log sh", "COMP_CWORD": "2"}
+    with spawn([], cwd=tmp_path, env=env, stdout=PIPE, stderr=PIPE) as process:
+        assert process.communicate() == (b"plain,show\n", b"")
+    assert process.returncode == 0
