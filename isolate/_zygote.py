@@ -11,7 +11,6 @@ import errno
 import itertools
 import json
 import os
-import resource
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood.isolate import _spawn
+from fumehood.policies.descriptors import send_with_descriptors
 from fumehood.policies.errors import SandboxUnavailable
 
 START_S = 30.0  # a launcher that has not built its cage by then never will
@@ -132,7 +132,9 @@ class ZygoteHandle:
         exit_: asyncio.Future[Exit] = loop.create_future()
         self._forked[number], self._exits[number] = forked, exit_
         try:
-            _send_with_fds(self._control, json.dumps({"t": "fork", "n": number, "tmp": tmp}).encode(), fds)
+            # A few dozen bytes: the socket holds hundreds of them, and a full one means the zygote hangs.
+            request = json.dumps({"t": "fork", "n": number, "tmp": tmp}).encode()
+            send_with_descriptors(self._control, request, fds)
         except OSError as error:
             if error.errno == errno.ETOOMANYREFS:  # the user's, not this zygote's
                 del self._forked[number], self._exits[number]
@@ -255,23 +257,6 @@ def _start_failure(message: Mapping[str, Any], errors: str | None) -> SandboxUna
         f"the sandbox cannot be built: layer `{step}`: {text}",
         hint=errors or "`fumehood doctor` tries every layer and names the remedy",
     )
-
-
-def _send_with_fds(sock: socket.socket, body: bytes, fds: list[int]) -> None:
-    # Sequenced packets of a few dozen bytes: the buffer holds hundreds, a full one means the zygote hangs.
-    try:
-        socket.send_fds(sock, [body], fds)
-    except OSError as error:
-        if error.errno != errno.ETOOMANYREFS:
-            raise
-        # What a user's processes have under way in sockets is counted together, and compared with the limit
-        # of whoever sends (unix(7)): a tool that has filled its own must not keep us from sending.
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        try:
-            socket.send_fds(sock, [body], fds)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def readable(fd: int) -> None:

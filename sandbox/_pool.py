@@ -63,6 +63,10 @@ class WorkerPool:
         self._keys = 0
         self._engines: dict[tuple[str, bool], asyncio.Task[tuple[int, Mapping[str, Any]]]] = {}
         self._closed = False
+        self._running = 0
+        self._over = asyncio.Event()
+        self._over.set()
+        self._apart: set[Worker] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -90,8 +94,19 @@ class WorkerPool:
         if task is not None and task.done() and not task.cancelled() and task.exception() is None:
             return task.result()
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            self._refuse_when_closed()
             task = self._engines[key] = asyncio.ensure_future(self._make_engine(name, fuel, progress))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            me = asyncio.current_task()
+            if task.cancelled() and (me is None or not me.cancelling()):
+                self._refuse_when_closed()  # `close` ended the build, and nobody this script
+            raise
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise SandboxUnavailable("the sandbox is closed")
 
     async def _make_engine(
         self, name: str, fuel: bool, progress: Progress | None
@@ -121,6 +136,17 @@ class WorkerPool:
         """Run a script on a worker; run it once more, alone, when a neighbour took the worker down.
         Raises: SandboxUnavailable.
         """
+        self._refuse_when_closed()
+        self._running += 1
+        self._over.clear()
+        try:
+            return await self._run(script, bridge, memory)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._over.set()
+
+    async def _run(self, script: Script, bridge: Bridge, memory: int) -> Ending:
         fuel = script.limits.fuel is not None
         fd, meta = await self.engine(script.lang, fuel)
         lane = await self._lane(script, fd, meta)
@@ -174,7 +200,9 @@ class WorkerPool:
         self, script: Script, bridge: Bridge, memory: int, fd: int, meta: Mapping[str, Any]
     ) -> Ending:
         worker = await Worker.start(self._launcher)
+        self._apart.add(worker)
         try:
+            self._refuse_when_closed()
             await worker.load(script.lang, script.limits.fuel is not None, fd, meta)
             return await (await worker.open_lane()).run(script, bridge, memory)
         except WorkerLost as lost:
@@ -182,13 +210,13 @@ class WorkerPool:
                 return Ending("limit", "timeout", detail=lost.why)
             return _lost(lost, worker, script)
         finally:
+            self._apart.discard(worker)
             await worker.close()
 
     async def _lane(self, script: Script, fd: int, meta: Mapping[str, Any]) -> Lane:
         lost = 0
         while True:
-            if self._closed:
-                raise SandboxUnavailable("the sandbox is closed")
+            self._refuse_when_closed()
             if lost >= START_TRIES:
                 raise SandboxUnavailable(
                     f"{lost} script workers in a row were lost before they could run a script",
@@ -211,7 +239,7 @@ class WorkerPool:
             try:
                 # From here to `lane.run` nothing else may take the lane, so it leaves `idle` before the
                 # first await.
-                lane = worker.idle.pop() if worker.idle else await worker.open_lane()
+                lane = worker.idle.pop() if worker.idle else await self._new_lane(worker)
                 lane.reserved = True
             except WorkerLost:
                 lost += 1
@@ -225,6 +253,21 @@ class WorkerPool:
                 self._release(lane)
                 raise
             return lane
+
+    async def _new_lane(self, worker: Worker) -> Lane:
+        """One more lane of a worker. Whoever is cancelled meanwhile leaves it to the next: half a lane would
+        cost the worker, and with it everybody else's scripts.
+        """
+        opening = asyncio.ensure_future(worker.open_lane())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(self._unclaimed)
+            raise
+
+    def _unclaimed(self, opening: asyncio.Future[Lane]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._release(opening.result())
 
     def _pick(self, session: str | None) -> Worker | None:
         if session is not None and session in self._sessions:
@@ -247,6 +290,9 @@ class WorkerPool:
         finally:
             self._starting -= 1
             self._wake()
+        if self._closed:
+            await worker.close()
+            self._refuse_when_closed()
         self._workers.append(worker)
         return worker
 
@@ -303,12 +349,14 @@ class WorkerPool:
         self._closed = True
         while self._waiting:
             self._wake()
+        for task in self._engines.values():
+            task.cancel()  # a build under way is killed and reaped; one that is done doesn't mind
         workers, self._workers = self._workers, []
-        await asyncio.gather(*(w.close() for w in workers), *self._closing)
+        await asyncio.gather(*(w.close() for w in (*workers, *self._apart)), *self._closing)
+        # Scripts that were about to start are refused now; until then they hold the engines' numbers.
+        await self._over.wait()
         engines = list(self._engines.values())
         self._engines.clear()
-        for task in engines:
-            task.cancel()  # a build under way is killed and reaped; one that is done doesn't mind
         for made in await asyncio.gather(*engines, return_exceptions=True):
             if isinstance(made, tuple):
                 os.close(made[0])

@@ -72,6 +72,7 @@ class ScriptRunner:
         self._given = dict(backends or {})
         self._backends: dict[str, SandboxBackend] = {}
         self._pool: WorkerPool | None = None
+        self._closed = False
 
     async def __aenter__(self) -> ScriptRunner:
         return self
@@ -82,7 +83,8 @@ class ScriptRunner:
         await self.close()
 
     async def close(self) -> None:
-        """Stop every backend and worker."""
+        """Stop every backend and worker; what comes later is refused."""
+        self._closed = True
         backends, self._backends = self._backends, {}
         for backend in backends.values():
             await backend.close()
@@ -91,7 +93,11 @@ class ScriptRunner:
             self._pool = None
 
     def backends(self) -> Mapping[str, SandboxBackend]:
-        """Every backend by name, installed or not; `unavailable()` says which is which."""
+        """Every backend by name, installed or not; `unavailable()` says which is which. Raises:
+        SandboxUnavailable when this is closed.
+        """
+        if self._closed:
+            raise SandboxUnavailable("the sandbox is closed")
         if not self._backends:
             if self._pool is None:
                 self._pool = WorkerPool(self._launcher, size=self._workers, cache=self._cache)

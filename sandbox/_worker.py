@@ -7,7 +7,6 @@ What a worker says about itself is used for nothing but the result of its own sc
 
 from __future__ import annotations
 
-import array
 import asyncio
 import contextlib
 import logging
@@ -16,6 +15,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from fumehood.policies.descriptors import send_with_descriptors
 from fumehood.policies.errors import SandboxUnavailable
 from fumehood.sandbox._launch import WorkerEntry, WorkerLauncher, WorkerProcess
 from fumehood.sandbox._model import Ending, Script, ScriptError
@@ -320,13 +320,16 @@ class Worker:
             self.condemn("it closed a lane", protocol=True)
 
     async def _watch_exit(self) -> None:
-        status = await self.process.wait()
-        signal = -status if status < 0 else None
-        if self.lost is None:
-            self.lost = WorkerLost(f"the worker ended with status {status}", signal)
-        for lane in self.lanes:
-            lane.fail(self.lost)
-        self.gone.set()
+        status: int | None = None
+        try:
+            status = await self.process.wait()
+        finally:  # whatever becomes of the wait: nobody is to wait for this worker any more
+            signal = -status if status is not None and status < 0 else None
+            if self.lost is None:
+                self.lost = WorkerLost(f"the worker ended with status {status}", signal)
+            for lane in self.lanes:
+                lane.fail(self.lost)
+            self.gone.set()
 
     async def close(self) -> None:
         """Kill it and wait until it is gone."""
@@ -339,8 +342,7 @@ class Worker:
     def _send_fd(self, header: dict[str, Any], fd: int) -> None:
         # A few hundred bytes into an empty socket: this never blocks in part.
         raw = pack(header)
-        sent = self._control.sendmsg([raw], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
-        if sent != len(raw):
+        if send_with_descriptors(self._control, raw, [fd]) != len(raw):
             raise OSError("the control socket is full")
 
     async def _read(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fumehood.policies.errors import SandboxUnavailable
@@ -150,6 +151,42 @@ async def test_closing_ends_what_runs() -> None:
     await runner.close()
     result = await running
     assert (result.outcome, result.reason) == ("sandbox_error", "crashed")
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3, 6, 12, 25, 400])
+async def test_closing_refuses_what_begins_and_leaves_nothing(turns: int) -> None:
+    """At whatever point a script is on its way, closing is not its cancellation, and no worker stays."""
+    before = psutil.Process().children()
+    runner = ScriptRunner(workers=1)
+    beginning = asyncio.ensure_future(runner.run("1"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await runner.close()
+    with pytest.raises(SandboxUnavailable, match="the sandbox is closed"):
+        await beginning
+    assert psutil.Process().children() == before
+
+
+@pytest.mark.promise("sandbox:lost-worker-is-a-result")
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_script_that_is_cancelled_as_it_begins_costs_its_neighbour_nothing(turns: int) -> None:
+    pool = WorkerPool(UncagedLauncher(), size=1, lanes=2)
+    async with ScriptRunner(backends={"quickjs": WasmBackend("js", pool, owns_pool=True)}) as runner:
+        await runner.run("1")
+        neighbour = asyncio.ensure_future(runner.run("for (;;);", limits=Limits(wall_s=0.5)))
+        (worker,) = pool._workers
+        while not worker.lanes[0].busy:
+            await asyncio.sleep(0)
+        beginning = asyncio.ensure_future(runner.run("2"))  # in a second lane, opened for it
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        beginning.cancel()
+        await asyncio.gather(beginning, return_exceptions=True)
+        result = await neighbour
+        assert (result.outcome, result.reason) == ("limit", "timeout")
+        assert (await runner.run("3")).value == 3
+        assert pool._workers == [worker]
+        assert len(worker.idle) == len(worker.lanes)
 
 
 @pytest.mark.promise("sandbox:host-loads-no-engine")
