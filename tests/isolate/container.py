@@ -3,6 +3,9 @@
 What Docker and containerd do with their default profile, simulated: fourteen capabilities, a masked /proc (a
 directory under tmpfs, a file under /dev/null, /proc/sys read-only), no_new_privs, and a filter that refuses
 every namespace, mount, key, bpf, perf, io_uring and userfaultfd call, and answers ENOSYS to clone3.
+
+What options of theirs change comes in variables: CONTAINER_USER (--user), CONTAINER_OPEN with `seccomp` and
+`proc` (--security-opt seccomp=unconfined, systempaths=unconfined), CONTAINER_CAPS with numbers (--cap-add).
 """
 
 from __future__ import annotations
@@ -40,12 +43,13 @@ def mask_proc() -> None:
     mnt.mount(None, "/proc/sys", None, mnt.MS_BIND | mnt.MS_REMOUNT | mnt.MS_RDONLY)
 
 
-def keep_default_capabilities() -> None:
-    """The fourteen, in every set and in the bounding set."""
+def keep_capabilities(added: set[int]) -> None:
+    """The fourteen and those that were added, in every set and in the bounding set."""
+    kept = {*DEFAULT_CAPABILITIES, *added}
     for capability in range(_uapi_proc.last_capability() + 1):
-        if capability not in DEFAULT_CAPABILITIES:
+        if capability not in kept:
             _uapi_proc.prctl(_uapi_proc.PR_CAPBSET_DROP, capability)
-    bits = sum(1 << capability for capability in DEFAULT_CAPABILITIES)
+    bits = sum(1 << capability for capability in kept)
     low, high = bits & 0xFFFFFFFF, bits >> 32
     data = ctypes.create_string_buffer(struct.pack("6I", low, low, 0, high, high, 0))
     result = ctypes.CDLL(None, use_errno=True).capset(struct.pack("Ii", 0x20080522, 0), data)
@@ -69,14 +73,17 @@ def load_profile() -> None:
 
 
 def main(argv: list[str]) -> None:
-    mask_proc()
-    keep_default_capabilities()
+    opened = os.environ.pop("CONTAINER_OPEN", "").split()
+    if "proc" not in opened:
+        mask_proc()
+    keep_capabilities({int(number) for number in os.environ.pop("CONTAINER_CAPS", "").split()})
     user = os.environ.pop("CONTAINER_USER", None)
     if user is not None:
         os.setgroups([])
         os.setresgid(int(user), int(user), int(user))
         os.setresuid(int(user), int(user), int(user))
-    load_profile()
+    if "seccomp" not in opened:
+        load_profile()
     os.execvp(argv[0], argv)
 
 

@@ -85,10 +85,12 @@ def _print(out: Output, found: Examination, required: str, met: bool) -> None:
 
 
 def _reason(detail: str) -> str:
-    """isolate puts the remedy for namespaces behind the reason; here it stands once, below the table."""
+    """isolate puts advice behind the reason; here the remedy stands once, below the table."""
     from fumehood.isolate.child.layers.user import REMEDY
 
-    return detail.replace(REMEDY, "").rstrip(" .;")
+    for advice in (REMEDY, "`fumehood doctor` says why this host has no namespaces"):
+        detail = detail.replace(advice, "")
+    return detail.rstrip(" .;")
 
 
 def _trouble(text: str | None) -> str | None:
@@ -103,8 +105,9 @@ def _trouble(text: str | None) -> str | None:
 _NAMESPACES = (
     "allow user namespaces: sysctl user.max_user_namespaces above 0; on Ubuntu 24.04 an "
     "AppArmor profile with `userns,` "
-    "for the interpreter; in a container a seccomp profile that lets unshare, mount and pivot_root through "
-    "(Docker: --security-opt seccomp=FILE, or seccomp=unconfined, since each call has a filter of its own; "
+    "for the interpreter; in a container a seccomp profile that lets unshare, mount and pivot_root through, "
+    "and an ordinary user, whom that is enough for; root there also lacks CAP_SYS_ADMIN and CAP_SYS_PTRACE "
+    "(Docker: --user 1000 --security-opt seccomp=unconfined, as each call has a filter of its own; "
     "where AppArmor is on, also --security-opt apparmor=unconfined)"
 )
 _WEAKER = (
@@ -121,7 +124,7 @@ _REMEDY = {
     ),
     "seccomp": "a kernel with seccomp filters, and libseccomp (Debian: apt install libseccomp2)",
     "cgroup-limits": (
-        "run as root, or below systemd with Delegate=yes; until then memory is watched and RLIMIT_NPROC holds"
+        "run as root where it matters; an ordinary user's memory is watched, and RLIMIT_NPROC holds"
     ),
     **dict.fromkeys(
         ("fds", "environment"),
