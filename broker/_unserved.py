@@ -1,5 +1,6 @@
 """Attempts that none of a call's doors took: TCP to a port where nobody listens, datagrams to anywhere but
-the DNS door. The child's own kernel refuses them at once; here they become rows.
+the DNS door. The child's own kernel refuses them at once, those to a group or to everybody without a word;
+here they become rows.
 
 Guarantees: each (protocol, address, port) of a call is one row, and a call has MAX_ATTEMPTS of them; a flood
 is read at a bounded rate and the rest is dropped by the kernel. What is seen cannot be forged: the sockets
@@ -26,6 +27,8 @@ PAUSE = 0.05  # seconds between two looks at a socket that has much to say
 _AT_ONCE = 32  # packets a look
 _LAST_LOOK = 512  # packets of one socket that the end of a call still looks at; its buffer holds fewer
 _UDP, _UDP_LITE = 17, 136
+_ROOM = 64  # bytes of what stands beside a packet
+_WHERE_TO = (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO)
 _EXTENSIONS = frozenset({0, 43, 60})  # IPv6 headers before the datagram's own: options, routing
 
 
@@ -104,10 +107,13 @@ class Unserved:
     def _one(self, sock: socket.socket) -> bool:
         """Take one packet; False when there is none."""
         try:
-            data, source = sock.recvfrom(512, socket.MSG_DONTWAIT)
+            data, ancillary, _, source = sock.recvmsg(512, _ROOM, socket.MSG_DONTWAIT)
         except OSError:
             return False
-        attempt = attempt_of(sock.family, sock.proto, data, source[0])
+        if sock.proto == _UDP:
+            attempt = datagram_to_many(sock.family, data, ancillary)
+        else:
+            attempt = attempt_of(sock.family, sock.proto, data, source[0])
         if attempt is None or attempt in self._known:
             return True
         if len(self._known) >= MAX_ATTEMPTS:
@@ -151,6 +157,22 @@ def attempt_of(family: int, protocol: int, data: bytes, source: str) -> Attempt 
         return Attempt(True, address, int.from_bytes(ports[2:4], "big"))
     except (IndexError, ValueError, OSError):
         return None
+
+
+def datagram_to_many(family: int, data: bytes, ancillary: Sequence[tuple[int, int, bytes]]) -> Attempt | None:
+    """The attempt that a datagram to a group or to everybody is. Nothing answers one, so the watch shows the
+    datagram itself; over IPv6 without its header, and where it went stands beside it (RFC 3542 section 6.2).
+    """
+    if family == socket.AF_INET:
+        header = (data[0] & 15) * 4 if data else 0
+        target, ports = data[16:20], data[header : header + 4]
+    else:
+        told = (value[:16] for level, kind, value in ancillary if (level, kind) == _WHERE_TO)
+        target, ports = next(told, b""), data[:4]
+    if len(ports) < 4 or len(target) != (4 if family == socket.AF_INET else 16):
+        return None
+    address = parse_address(socket.inet_ntop(family, target))
+    return Attempt(True, address, int.from_bytes(ports[2:4], "big"))
 
 
 def _behind_extensions(datagram: bytes) -> tuple[int, bytes]:

@@ -111,6 +111,31 @@ async def test_a_port_that_came_with_a_reload_or_that_audit_mode_has_not_is_a_ro
     assert world.journal.events[0]["data"]["hint"] == "ports of the policy are opened when a call begins"
 
 
+@pytest.mark.promise("broker:every-attempt-is-a-row")
+async def test_a_datagram_to_a_group_or_to_everybody_is_a_row(world: World) -> None:
+    world.name({"*": [PUBLIC]})
+    code = """
+import socket
+for host, port in (("239.255.255.250", 1900), ("224.0.0.251", 5353), ("224.0.0.1", 9),
+                   ("255.255.255.255", 67), ("ff02::fb", 5353), ("ff0e::1234", 9), ("ff02::fb", 5353)):
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        s.sendto(b"x", (host, port))
+print(socket.gethostbyname("api.example.com"))  # the control: a datagram to the DNS door is no attempt
+"""
+    async with caged(world, "http://api.example.com", routes=EVERYWHERE) as (call, namespace):
+        assert (await namespace.python(code)).out.strip() == "198.18.0.1"
+        await call.settle()
+        assert sorted(rows(call), key=str) == [
+            ("not-listed", "224.0.0.1", 9),
+            ("not-listed", "224.0.0.251", 5353),
+            ("not-listed", "239.255.255.250", 1900),
+            ("not-listed", "255.255.255.255", 67),
+            ("not-listed", "ff02::fb", 5353),
+            ("not-listed", "ff0e::1234", 9),
+        ]
+
+
 async def test_a_name_that_is_tried_at_both_of_its_addresses_is_one_row(world: World) -> None:
     world.name({"*": [PUBLIC]})
     code = """
