@@ -117,9 +117,13 @@ class _Socks:
             await self._call.refuse_text("", BadTarget("malformed", what), "proxy")
             await send_and_close(self._child.sock, b"\x05\xff")
             return
-        _, command, _, kind = await self._take(4)
+        version, command, reserved, kind = await self._take(4)
         try:
             target = await self._target(kind)
+            if (version, reserved) != (5, 0):
+                raise BadTarget(
+                    "malformed", f"a SOCKS request with version {version} and {reserved} after it"
+                )
             if command != 1:
                 raise BadTarget("malformed", f"SOCKS5 command {command}; CONNECT only")
         except BadTarget as bad:

@@ -140,6 +140,8 @@ connect = b"\\5\\1\\0\\3\\x09evil.test\\1\\xbb"
 print(ask(b"\\5\\1\\2", b"\\1\\7pass-me\\6sesame", connect))
 print(ask(b"\\5\\1\\2", b"\\1\\0\\0", connect))
 print(ask(b"\\5\\2\\1\\3"))
+for odd in (b"\\4\\1\\0\\3", b"\\5\\1\\xff\\3"):  # RFC 1928 section 4: version 5, reserved 0
+    print(ask(b"\\5\\1\\0", odd + b"\\x0fapi.example.com\\1\\xbb"))
 """
     async with caged(world, "https://api.example.com") as (call, namespace):
         for scheme in ("socks5h", "socks5"):
@@ -153,12 +155,20 @@ print(ask(b"\\5\\2\\1\\3"))
             assert done.code == 0, done  # with the second one curl looks the name up by itself
         odd = await namespace.python(code)
         refused = "05020001000000000000"
-        assert odd.out == f"['0502', '0100', '{refused}']\n['0502', '0100', '{refused}']\n['05ff']\n", odd
+        assert odd.out.splitlines() == [
+            f"['0502', '0100', '{refused}']",
+            f"['0502', '0100', '{refused}']",
+            "['05ff']",
+            f"['0500', '{refused}']",
+            f"['0500', '{refused}']",
+        ], odd
         assert [row["reason"] for row in call.rows] == [
             None,
             None,
             "not-listed",
             "not-listed",
+            "malformed",
+            "malformed",
             "malformed",
         ]
         assert call.hosts == ("api.example.com",)
