@@ -41,7 +41,7 @@ def test_without_a_command_there_is_the_help_and_no_error_line(cli: Cli, words: 
         ),
         (
             ["policy", "test", "--batch", "none"],
-            "error: --batch none: cannot be read: No such file or directory\nHint: FILE holds one ",
+            "error: none: cannot be read: No such file or directory\nHint: --batch FILE holds one ",
         ),
         (
             ["policy", "test", "--method", "G T", "https://a.example/"],
@@ -55,6 +55,15 @@ def test_without_a_command_there_is_the_help_and_no_error_line(cli: Cli, words: 
             ["log", "export", "--output", "no/where"],
             "error: --output no/where: No such file or directory\nHint: name a file in a folder that you can",
         ),
+        (["call", "t", "@/dev/zero"], "error: /dev/zero: is larger than 64 MiB\nHint: @FILE names a file"),
+        (["call", "t", "@a\0b"], "error: a\\x00b: cannot be read: embedded null byte\nHint: @FILE"),
+        (["eval", "/dev/zero"], "error: /dev/zero: is larger than 16 MiB\nHint: FILE, or - for stdin"),
+        (
+            ["policy", "import", "--from", "srt", "/dev/zero"],
+            "error: /dev/zero: is larger than 16 MiB\nHint: FILE is a policy of srt",
+        ),
+        (["--config", "/dev/zero", "tools"], "error: /dev/zero: is larger than 4194304 bytes"),
+        (["guard", "check", "/dev/zero"], "error: /dev/zero: more than "),
         (["eval", "latin"], "error: latin, line 1, column 1: byte 0xff is not UTF-8"),
         (
             ["eval", "--memory", "64", "s"],

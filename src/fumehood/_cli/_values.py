@@ -5,6 +5,8 @@ option.
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -45,6 +47,27 @@ class Name(click.types.StringParamType):
 
 
 NAME = Name()
+
+
+def read_file(file: str, *, most: int, hint: str) -> bytes:
+    """The bytes of a file, or of stdin for "-". Raises ConfigError when it cannot be read, and past `most`
+    bytes: a device or a pipe may have no end.
+    """
+    where = "stdin" if file == "-" else file
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(most + 1)
+        else:
+            with Path(file).open("rb") as stream:
+                data = stream.read(most + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{where}: cannot be read: {reason}", hint=hint) from error
+    if len(data) > most:
+        from fumehood.policies.sizes import format_size
+
+        raise ConfigError(f"{where}: is larger than {format_size(most)}", hint=hint)
+    return data
 
 
 def memory_size(text: str, *, least: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -13,12 +12,15 @@ import click
 from fumehood._cli._loop import progress, run_async
 from fumehood._cli._output import Output, one_line, visible
 from fumehood._cli._settings import Settings, pass_settings
-from fumehood._cli._values import NAME
+from fumehood._cli._values import NAME, read_file
 from fumehood.policies.errors import ConfigError
 
 if TYPE_CHECKING:
     from fumehood import CallResult
     from fumehood.isolate import Limits
+
+MOST_INPUT = 64 << 20
+"""Bytes read of an input. A call takes 8 MiB as compact JSON; escapes and blanks may make more of them."""
 
 SHOWN_TEXT = 4000
 """Characters of a tool's stdout or stderr shown beside a failure; --format json has all of it."""
@@ -73,17 +75,11 @@ def read_input(given: str | None) -> Any:
     """
     if given is None:
         return {}
-    if given == "-":
-        return parse_json(decoded(sys.stdin.buffer.read(), "stdin"), "stdin")
-    if given.startswith("@"):
-        path = Path(given[1:])
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ConfigError(
-                f"{path}: cannot be read: {error.strerror}", hint="@FILE names a file that holds JSON"
-            ) from error
-        return parse_json(decoded(data, str(path)), str(path))
+    if given == "-" or given.startswith("@"):
+        file = given if given == "-" else given[1:]
+        where = "stdin" if file == "-" else file
+        data = read_file(file, most=MOST_INPUT, hint="@FILE names a file that holds JSON; - is stdin")
+        return parse_json(decoded(data, where), where)
     return parse_json(given, "the input")
 
 

@@ -4,7 +4,6 @@ console to stderr.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import click
 from fumehood._cli._loop import progress, run_async
 from fumehood._cli._output import Output
 from fumehood._cli._settings import Settings, pass_settings
-from fumehood._cli._values import NAME, SECONDS, memory_size
+from fumehood._cli._values import NAME, SECONDS, memory_size, read_file
 from fumehood._cli.call import decoded, parse_json, show_result
 from fumehood.policies.errors import ConfigError
 
@@ -98,8 +97,7 @@ def eval_(
 
 def read_script(file: str) -> str:
     """The script's text. Raises ConfigError when it can't be read or isn't UTF-8."""
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}", hint="FILE, or - for stdin") from error
+    from fumehood.sandbox._model import MAX_CODE
+
+    data = read_file(file, most=4 * MAX_CODE, hint="FILE, or - for stdin")
     return decoded(data, "stdin" if file == "-" else file)

@@ -8,7 +8,10 @@ import click
 
 from fumehood._cli._output import Output
 from fumehood._cli._settings import Settings, pass_settings
+from fumehood._cli._values import read_file
 from fumehood._cli.call import decoded
+
+MOST_POLICY = 16 << 20
 
 
 @click.command(name="import")
@@ -27,14 +30,8 @@ from fumehood._cli.call import decoded
 def import_(settings: Settings, format_: str, tool: str, file: Path) -> None:
     """Convert FILE to TOML for fumehood.toml. What could not be carried over is a comment."""
     from fumehood.broker import import_policy
-    from fumehood.policies.errors import ConfigError
 
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"{file}: cannot be read: {error.strerror}", hint=f"FILE is a policy of {format_}"
-        ) from error
+    data = read_file(str(file), most=MOST_POLICY, hint=f"FILE is a policy of {format_}")
     found = import_policy(format_, decoded(data, str(file)), source=str(file), tool=tool)
     out = Output(settings)
     if settings.format == "json":

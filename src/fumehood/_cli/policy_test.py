@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fumehood._cli._output import Output, json_text
 from fumehood._cli._settings import Settings, pass_settings
+from fumehood._cli._values import read_file
 
 if TYPE_CHECKING:
     from fumehood.broker import EgressPolicy
 
 DENIED = 3
+MOST_BATCH = 256 << 20
 _METHOD = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)  # RFC 9110, section 9.1: a token
 _PLAIN_HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?(/[!-~]*)?", re.ASCII)
 
@@ -66,13 +67,7 @@ def test(
         raise click.UsageError("--tool and --allow exclude each other: a tool has its own rules")
     policy = _policy(settings, tool, allow, deny)
     if batch is not None:
-        try:
-            data = sys.stdin.buffer.read() if batch == "-" else Path(batch).read_bytes()
-        except OSError as error:
-            raise ConfigError(
-                f"--batch {batch}: cannot be read: {error.strerror}",
-                hint="FILE holds one JSON object a line; - is stdin",
-            ) from error
+        data = read_file(batch, most=MOST_BATCH, hint="--batch FILE holds one JSON object a line; - is stdin")
         bad = 0
         for line in policy_batch(data.split(b"\n"), allow=policy.allow, source=batch):
             sys.stdout.write(json_text(line) + "\n")
