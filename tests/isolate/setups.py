@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from tests.isolate.attacks._model import SETUPS, Ends, settle
-from tests.users import ROOT, as_user
+from tests.users import ROOT, as_user, reachable
 
 MARKER = "env-marker-of-the-host"
 RUN_S = 600.0  # a set-up takes half a minute on two idle cores; a hang must end all the same
@@ -67,9 +67,13 @@ def results(setup: str, person: str = "") -> Mapping[str, Any]:
 def _start(setup: str, person: str) -> Run:
     if (setup, person) not in _runs:
         argv = [sys.executable, "-m", "tests.isolate.runner", setup]
+        if "user" in (person, setup.partition("-")[0]):
+            argv = as_user(argv)
+        elif not ROOTLESS:
+            argv = reachable(argv)  # without mounts of its own a sandbox's user sees the checkout as it is
         out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - closed by end_all
         process = subprocess.Popen(
-            as_user(argv) if "user" in (person, setup.partition("-")[0]) else argv,
+            argv,
             cwd=ROOT,
             env={
                 "PATH": os.environ["PATH"],
