@@ -48,14 +48,14 @@ def program(
 ) -> bytes:
     """The filter as the kernel wants it, 8 bytes an instruction.
 
-    variant: "net" when the child has network and ipc namespaces of its own, "no-net" when IP sockets and
-    System V objects would be the host's. no_detach: also refuse setsid and setpgid (the tier without process
-    namespaces, where a process group is all that can be killed). uncounted: no control group counts memory,
-    so that memory which is in no process's size is refused. same_user: the tool sees other processes of its
-    user, the host's too, and must not change their limits and priorities. watching: files may be watched,
-    through which the use that others make of shared ones can be seen. notify: what is refused as an
-    attack is sent to the listener that the filter must then be loaded with, instead of answered. Raises
-    SandboxUnavailable when libseccomp is missing or the machine is unknown.
+    variant: "net" when the child has network and ipc namespaces of its own, "no-net" when IP sockets, sockets
+    in the file system and System V objects would be the host's. no_detach: also refuse setsid and setpgid
+    (the tier without process namespaces, where a process group is all that can be killed). uncounted: no
+    control group counts memory, so that memory which is in no process's size is refused. same_user: the
+    tool sees other processes of its user, the host's too, and must not change their limits and priorities.
+    watching: files may be watched, through which the use that others make of shared ones can be seen.
+    notify: what is refused as an attack is sent to the listener that the filter must then be loaded with,
+    instead of answered. Raises SandboxUnavailable when libseccomp is missing or the machine is unknown.
     """
     data = _data()
     numbers = _known_numbers(data["numbers"])
@@ -65,6 +65,7 @@ def program(
         refuse |= dict.fromkeys(("setsid", "setpgid"), _ERRNO | errno.EPERM)
     if variant == "no-net":
         refuse |= dict.fromkeys(data["shared"], _ERRNO | errno.EPERM)
+        absent |= dict.fromkeys(data["reaching"], _ERRNO | errno.EACCES)
     if uncounted:
         absent |= dict.fromkeys(data["uncounted"], _ERRNO | errno.ENOSYS)
     if not watching:

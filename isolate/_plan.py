@@ -197,10 +197,9 @@ def _left_open(root: bool) -> dict[str, str]:
     mine = "" if root else ", change modes, times and attributes of that user's files"
     left = {
         "user": f"the tool runs as {its} in the host's user namespace",
-        "mount": f"the tool can ask for the metadata of any path{mine}, and connect to Unix sockets by their "
-        "path; its own folder has no size of its own",
+        "mount": f"the tool can ask for the metadata of any path{mine}; its own folder has no size",
         "pid": "the tool sees every process and its arguments" + "; seccomp keeps it from changing them",
-        "net": "there are no IP sockets at all, only ctx.fetch",
+        "net": "there are no IP sockets at all, only ctx.fetch, and no socket can be connected to another",
         "ipc": "there are no System V objects and no message queues at all",
         "uts": "the tool sees the host's name",
         "cgroup-ns": "the tool sees the path of its control group",

@@ -72,12 +72,15 @@ class World:
             "udp_port": self._listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)).getsockname()[1],
             "abstract": f"fumehood-attacked-{os.getpid()}",
             "path_socket": str(folder / "docker.sock"),
+            "path_datagrams": str(folder / "log.sock"),
             "shared_memory": f"/dev/shm/fumehood-attacked-{os.getpid()}",
             "private": False,
         }
         self._listener(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + self.values["abstract"])
         self._listener(socket.AF_UNIX, socket.SOCK_STREAM, self.values["path_socket"])
-        Path(self.values["path_socket"]).chmod(0o777)
+        self._listener(socket.AF_UNIX, socket.SOCK_DGRAM, self.values["path_datagrams"])
+        for name in ("path_socket", "path_datagrams"):
+            Path(self.values[name]).chmod(0o777)
         shared = Path(self.values["shared_memory"])
         shared.write_text("what a program of the host shares with another", encoding="ascii")
         self.stack.callback(shared.unlink)

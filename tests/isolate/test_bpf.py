@@ -141,6 +141,10 @@ def test_without_a_network_namespace_only_unix_sockets_exist_and_nothing_leaves_
     program = _bpf.program("no-net", no_detach=True)
     assert answer(program, NUMBERS["socket"], (1, 1, 0)) == ALLOW
     assert answer(program, NUMBERS["socket"], (2, 1, 0)) == refused(errno.EAFNOSUPPORT)
+    for call in ("socket", "socketpair"):
+        assert answer(program, NUMBERS[call], (1, 0x80001, 0)) == ALLOW
+        assert answer(program, NUMBERS[call], (1, 0x80002, 0)) == refused(errno.EPROTOTYPE)
+    assert answer(program, NUMBERS["connect"]) == refused(errno.EACCES)
     assert answer(program, NUMBERS["setsid"]) == refused(errno.EPERM)
     assert answer(program, NUMBERS["setpgid"]) == refused(errno.EPERM)
 
@@ -150,6 +154,7 @@ def test_every_entry_of_the_policy_says_why() -> None:
         *POLICY["refuse"].values(),
         *POLICY["absent"].values(),
         *POLICY["watching"].values(),
+        *POLICY["reaching"].values(),
         *(rule["why"] for rule in POLICY["arguments"]),
     ]
     assert all(

@@ -102,7 +102,7 @@ def credentials_of_another(world: World) -> Any:
             "list": "EACCES",
             "read": "EACCES",
             "write": "EACCES",
-            "socket": "EPERM",
+            "socket": "EACCES",
             "outcome": "ok",
         }
     },

@@ -265,32 +265,53 @@ def _unix(address: str, kind: int = socket.SOCK_STREAM) -> Callable[[], object]:
     control={"stream": "ok"},
     control_as="user",
     first="net",
-    walls={"without-namespaces": {"stream": "EPERM"}},  # Landlock's scope
+    walls={"without-namespaces": {"stream": "EACCES"}},  # seccomp, and Landlock's scope behind it
 )
 def abstract_sockets(world: World) -> dict[str, str]:
     """A socket of the host whose name is no file."""
     return {"stream": apart(_unix("\0" + world["abstract"]))}
 
 
+_UNIX = ("straight", "datagram", "pair", "through the root of another")
+
+
 @attack(
     37,
     "path-sockets",
-    caged={"straight": "ENOENT", "through the root of another": "ENOENT"},
-    control={"straight": "ok", "through the root of another": "ok"},
+    caged={
+        "straight": "ENOENT",
+        "datagram": "ENOENT",
+        "pair": "ENOENT",
+        "through the root of another": "ENOENT",
+    },
+    control={"straight": "ok", "datagram": "ok", "pair": "ok", "through the root of another": "ok"},
     first="mount",
-    # Landlock covers these from ABI 9 only: on the tier without namespaces it is open, and the layers' report
-    # says so.
+    # Landlock covers these from ABI 9 only: on the tier without namespaces nothing is connected at all.
     walls={
         "without-namespaces": {
-            "straight": "ok",
-            "through the root of another": one_of("EACCES", "ECONNREFUSED"),
+            "straight": "EACCES",
+            "datagram": "EPROTOTYPE",
+            "pair": "EPROTOTYPE",
+            "through the root of another": "EACCES",
         }
     },
 )
 def path_sockets(world: World) -> dict[str, str]:
-    """docker.sock and its kin."""
+    """docker.sock and its kin; by datagrams, which need no connect, too."""
+
+    def datagram() -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"x", world["path_datagrams"])
+
+    def pair() -> None:
+        one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with one, two:
+            one.sendto(b"x", world["path_datagrams"])
+
     return {
         "straight": apart(_unix(world["path_socket"])),
+        "datagram": apart(datagram),
+        "pair": apart(pair),
         "through the root of another": apart(
             _unix(f"/proc/{world['victim_pid']}/root{world['path_socket']}")
         ),
