@@ -277,7 +277,9 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
         )
         if plan["tool"]["kind"] == "module":
             if not plan["namespaces"]:
-                sockets.name_the_way_out()
+                sockets.say(sockets.USE_FETCH)
+            elif plan["doors"] is None:
+                sockets.say(sockets.NO_EGRESS)
             runtime.prepare()
         channel.receive()  # the host has looked at us from outside and says go on
         if plan["tool"]["kind"] == "module":

@@ -150,6 +150,32 @@ async def test_ctx_fetch_gives_the_body_as_text_and_refusals_as_errors_with_a_re
     )
 
 
+async def test_a_tool_without_egress_is_told_so_by_the_errors_of_its_sockets(tmp_path: Path) -> None:
+    source = (
+        "import errno, socket\n"
+        "def run(input, ctx):\n"
+        "    said = []\n"
+        "    for host in ('api.example.com', '93.184.216.34', '127.0.0.1'):\n"
+        "        try:\n            socket.create_connection((host, 443), 5)\n"
+        "        except OSError as error:\n"
+        "            said.append([type(error).__name__, str(error)])\n"
+        "    return said\n"
+    )
+    tools = (
+        '[tools.none]\nmodule = "tool.py"\n[tools.has]\nmodule = "tool.py"\negress = ["a.example.com:99"]\n'
+    )
+    path = configured(tmp_path, tools, source)
+    async with Host(load_config(path)) as host:
+        none, has = (await host.call("none", None)).value, (await host.call("has", None)).value
+    why = ": this tool has no `egress`, and so no network"
+    assert [kind for kind, _ in none] == ["gaierror", *[none[1][0]] * 2]
+    assert none[1][0] in ("PermissionError", "OSError"), "by Landlock, or by a network of nothing"
+    assert [text.endswith(why) for _, text in none] == [True] * 3, none
+    assert [text.endswith(why) for _, text in has] == [False] * 3, (
+        "the control: its refusals are the broker's"
+    )
+
+
 @pytest.mark.requirement("R015")
 async def test_a_script_calls_the_tools_it_was_granted_and_no_other_configured_one(tmp_path: Path) -> None:
     path = configured(
