@@ -180,6 +180,8 @@ def _verdict(policy: EgressPolicy, text: str, method: str, dns: Said | None) -> 
 
 def _connected(policy: EgressPolicy, text: str, dns: Said | None) -> Verdict:
     first, *parts = text.split(" | ")
+    if not first.isascii():  # neither a request line nor SOCKS5 carries such a name
+        raise BadTarget("malformed", f"{first[:80]!r} is not ASCII; CONNECT and SOCKS5 take A-labels (xn--…)")
     target = _tunnel_target(first)
     asked = EgressRequest(target, None, "test")
     for part in parts:

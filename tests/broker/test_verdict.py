@@ -174,6 +174,14 @@ def test_a_verdict_holds_for_what_is_sent_besides_the_url(
     assert (found.outcome, found.reason) == ("deny" if reason else "allow", reason), found
 
 
+@pytest.mark.parametrize("form", ["CONNECT {}:443", "socks5://{}:443"])
+def test_a_name_that_no_tunnel_request_can_carry_is_malformed_there(form: str) -> None:
+    rules = policy("https://b\u00fccher.example")
+    assert policy_verdict(rules, form.format("b\u00fccher.example")).reason == "malformed"
+    assert policy_verdict(rules, form.format("xn--bcher-kva.example")).reason is None  # control
+    assert policy_verdict(rules, "https://b\u00fccher.example/").reason is None
+
+
 def test_a_bad_rule_in_a_batch_line_names_line_place_and_remedy() -> None:
     line = '{"id": 7, "request": "https://a.example/", "allow": ["*a.example"]}'
     (found,) = policy_batch([line])
