@@ -303,6 +303,22 @@ class Child:
         """What the kernel counts of the living child; None when it is gone."""
         return self._figures.read() if self._figures is not None else None
 
+    def begin_one_of_many(self) -> float:
+        """For a process that serves several calls: what earlier ones did is not counted as the next one's.
+
+        Returns the CPU seconds used so far.
+        """
+        now = self.figures()
+        if self.used:
+            self.violations = {}
+            if self.group is not None:
+                self.group.count_from_here()
+            with contextlib.suppress(OSError), open(f"/proc/{self.pid}/clear_refs", "w") as file:
+                file.write("5")  # the peak of memory begins anew (proc(5))
+        elif now is not None:
+            self.fresh_bytes = now.own
+        return now.cpu_s if now is not None else 0.0
+
     async def ended(self) -> Exit | None:
         """Wait until every process of the tree is gone; how the child itself ended, None when the zygote died
         with it.

@@ -174,12 +174,10 @@ class Session:
     async def _run(self) -> Ended:
         child, limits = self._child, self._spec.limits
         loop, started = asyncio.get_running_loop(), time.perf_counter()
-        before = child.figures() if self._spec.reuse else None
-        if before is not None and not child.used:
-            child.fresh_bytes = before.own
+        before = child.begin_one_of_many() if self._spec.reuse else 0.0
         child.line.accept_frames_up_to(limits.output + _FRAME_SLACK)
         reading = loop.call_later(0 if self._spec.kind == "command" else _LONG_S, self._capture.start)
-        watch = _watch.Watch(child, limits, self._limit_hit, before.cpu_s if before else 0.0)
+        watch = _watch.Watch(child, limits, self._limit_hit, before)
         figures = None
         try:
             await self._served()
@@ -201,10 +199,12 @@ class Session:
             # SIGKILL is sent: nothing of the tool runs any more. The caller need not wait until the kernel
             # has taken it apart.
             self._capture.take_what_is_there()
-            self._figures = (figures.cpu_s - (before.cpu_s if before else 0.0), figures.peak)
+            self._figures = (figures.cpu_s - before, figures.peak)
         else:
             self._capture.start()  # whoever dies may still have much to say
             await self._see_the_end()
+            if self._seen.exit is not None:
+                self._figures = (self._seen.exit.cpu_s - before, self._seen.exit.max_rss)
         if child.group is not None:  # with a result too: a part of the tree may have been killed before it
             self._seen.counters = child.group.counters()
         return self._ended(wall)
@@ -427,7 +427,7 @@ class Session:
 
     def _ended(self, wall: float) -> Ended:
         seen, limits = self._seen, self._spec.limits
-        used = (seen.exit.cpu_s, seen.exit.max_rss) if seen.exit else self._figures
+        used = self._figures
         return Ended(
             verdict=judge(seen, kind=self._spec.kind, cpu_s=limits.cpu_s, processes=limits.processes),
             stdout=bytes(self._capture.kept["stdout"]),

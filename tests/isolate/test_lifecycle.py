@@ -159,6 +159,22 @@ async def test_a_process_that_fills_up_makes_room_before_a_call_of_it_fails(fold
     assert [one.verdict.value for one in ended] == [1, 2, 3, 1, 2, 3, 1, 2]
 
 
+@pytest.mark.promise("isolate:verdict-from-the-host")
+@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
+async def test_what_a_reused_process_did_before_is_not_counted_again(folder: Path, tier: Tier) -> None:
+    """Refused system calls, forks refused, memory and time of the first call are not the second one's."""
+    limits = Limits(processes=12)
+    spec = ToolSpec("busy", "module", path=tool(folder, BUSY_FIRST), limits=limits, reuse=True)
+    async with Isolator(tier, spares=0) as isolator:
+        first = await isolator.call(spec, CallFrame("c", "busy", PATH), Services())
+        second = await isolator.call(spec, CallFrame("c", "fail", PATH), Services())
+    assert (short(first), first.violations) == ("ok", {"ptrace": 1})
+    assert (short(second), second.violations) == ("tool_error", {})
+    assert first.max_rss is not None and second.max_rss is not None
+    assert first.max_rss > 100 << 20 > second.max_rss
+    assert first.cpu_s is not None and second.cpu_s is not None and second.cpu_s < first.cpu_s
+
+
 @pytest.mark.promise("isolate:reuse-is-keyed")
 @pytest.mark.parametrize("way", ["fail", "thread"])
 async def test_a_process_that_failed_or_talks_between_calls_is_not_used_again(folder: Path, way: str) -> None:
@@ -177,6 +193,26 @@ ASLEEP = """
 import subprocess
 def run(input, ctx):
     subprocess.run(["sleep", input])
+"""
+BUSY_FIRST = """
+import ctypes, os, signal, time
+def run(input, ctx):
+    if input == "busy":
+        ctypes.CDLL(None).ptrace(0, 0, 0, 0)
+        children = []
+        try:
+            while True:
+                pid = os.fork()
+                if pid == 0:
+                    signal.pause()
+                children.append(pid)
+        except OSError:
+            pass
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        return len(os.urandom(100 << 20))
+    raise ValueError("its own")
 """
 IMPATIENT = """
 import asyncio
