@@ -8,7 +8,6 @@ names and numbers, in the host, never in a child. Sources: seccomp(2), linux/fil
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
 import importlib.resources
@@ -18,6 +17,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from fumehood.isolate import _uapi_seccomp
 from fumehood.policies.errors import SandboxUnavailable
 
 _ALLOW = 0x7FFF0000
@@ -103,28 +103,14 @@ def _data() -> dict[str, Any]:
 
 
 def _known_numbers(newer: Mapping[str, int]) -> dict[str, int]:
-    """Every system call name libseccomp knows on this machine, and the newer ones of the data file.
-
-    Asked directly: `ctypes.util.find_library`, which bindings use, starts ldconfig and compilers.
-    """
+    """Every system call name libseccomp knows on this machine, and the newer ones of the data file."""
     try:
-        library = ctypes.CDLL("libseccomp.so.2")
+        return _uapi_seccomp.names() | dict(newer)
     except OSError as error:
         raise SandboxUnavailable(
             f"seccomp filters cannot be made: {error}",
             hint="install libseccomp (Debian: apt install libseccomp2)",
         ) from error
-    free = ctypes.CDLL(None).free
-    free.argtypes = [ctypes.c_void_p]
-    library.seccomp_syscall_resolve_num_arch.restype = ctypes.c_void_p
-    machine = library.seccomp_arch_native()
-    found: dict[str, int] = {}
-    for number in range(512):
-        name = library.seccomp_syscall_resolve_num_arch(machine, number)
-        if name:  # else there is no such number on this machine, or it is newer than the library
-            found[ctypes.string_at(name).decode()] = number
-            free(name)
-    return found | dict(newer)
 
 
 def _assemble(answers: Mapping[int, int], rules: Mapping[int, list[Mapping[str, Any]]]) -> bytes:
