@@ -19,6 +19,7 @@ from fumehood.broker._exchange import Headers
 MAX_HEAD = 64 * 1024  # bytes of a request head
 MAX_HEADERS = 100  # header lines
 MAX_TRAILERS = 8 * 1024  # bytes of trailers
+PRIOR_KNOWLEDGE = b"PRI * HTTP/2.0\r\n\r\n"  # what HTTP/2 begins with, RFC 9113 section 3.4
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 _HTTP = re.compile(rb" HTTP/[0-9.]+$")
 _TOKEN = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

@@ -15,14 +15,12 @@ from fumehood.broker._call import BrokerCall
 from fumehood.broker._child import ChildStream, read_head
 from fumehood.broker._exchange import Headers, ResponseHead
 from fumehood.broker._forward import Forward
-from fumehood.broker._head import BadHead, RequestHead, parse_request_head
+from fumehood.broker._head import PRIOR_KNOWLEDGE, BadHead, RequestHead, parse_request_head
 from fumehood.broker._proxy_target import agrees, proxy_target
 from fumehood.broker._refusal import h2_refusal, http_refusal
 from fumehood.broker._target import BadTarget, Target, parse_url
 from fumehood.broker._types import Door, EgressRefused
 from fumehood.broker._upstream import PlainUpstream
-
-_PRIOR_KNOWLEDGE = b"PRI * HTTP/2.0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ async def serve_http(call: BrokerCall, stream: ChildStream, place: Place) -> Req
             raw = await read_head(stream)
             if raw is None:
                 return None
-            if raw == _PRIOR_KNOWLEDGE:
+            if raw == PRIOR_KNOWLEDGE:
                 await _refuse_prior_knowledge(call, stream, place)
                 return None
             head = parse_request_head(raw)

@@ -19,7 +19,15 @@ from fumehood.broker._addresses import Address, parse_address
 from fumehood.broker._decide import decide, match, refusal
 from fumehood.broker._exchange import Headers
 from fumehood.broker._fetch_request import FetchRequest, check_request
-from fumehood.broker._head import BadHead, find_end, parse_request_head
+from fumehood.broker._head import (
+    NOT_IN_TRAILERS,
+    PRIOR_KNOWLEDGE,
+    BadHead,
+    RequestHead,
+    find_end,
+    parse_request_head,
+    read_field,
+)
 from fumehood.broker._meant import alike, wrongly_meant
 from fumehood.broker._proxy_target import agrees, proxy_target
 from fumehood.broker._resolver import MAX_CHAIN
@@ -221,6 +229,8 @@ def _proxied(policy: EgressPolicy, text: str, dns: Said | None) -> Verdict:
     )
     data = rest.encode("utf-8", "surrogateescape")
     found: Verdict | None = None
+    if data.startswith(PRIOR_KNOWLEDGE):
+        raise BadTarget("scheme", "HTTP/2 was not agreed on")
     while data:
         end = find_end(data)
         if end < 0:
@@ -232,6 +242,10 @@ def _proxied(policy: EgressPolicy, text: str, dns: Said | None) -> Verdict:
         found = _decided(policy, asked, dns)
         if found.outcome == "deny":
             return found
+        if target.scheme != "tunnel":
+            wrong = _wrong_message(policy, asked, head)
+            if wrong is not None:
+                return replace(found, outcome="deny", reason=wrong[0], pinned=None, detail=wrong[1])
         if head.upgrade is not None:
             rule = match(policy, asked).rule
             if rule is None or not rule.websocket or head.upgrade != "websocket":
@@ -268,6 +282,21 @@ def _after_body(length: int | None, chunked: bool, data: bytes) -> bytes:
             raise BadHead("the trailers do not end")
         if not line:
             return data
+        name, _ = read_field(line)
+        if name.lower() in NOT_IN_TRAILERS:
+            raise BadHead(f"the trailer {name!r} may not come after the body")
+
+
+def _wrong_message(policy: EgressPolicy, asked: EgressRequest, head: RequestHead) -> tuple[str, str] | None:
+    """Why a message that is allowed by its target goes nowhere as it is (_forward.py asks the same)."""
+    rule = match(policy, asked).rule
+    if (head.get("expect") or "100-continue").lower() != "100-continue":
+        raise BadHead("Expect knows 100-continue only", 417)
+    if rule is not None and rule.max_request is not None and (head.length or 0) > rule.max_request:
+        return "budget-bytes", f"the body has {head.length} bytes, over {rule.max_request}"
+    if head.method == "TRACE" and rule is not None and rule.secret is not None:
+        return "method", "TRACE on an entry with a secret"
+    return _wrong_headers(policy, asked, head.headers)
 
 
 def _fetched(policy: EgressPolicy, text: str, method: str, dns: Said | None) -> Verdict:

@@ -174,6 +174,27 @@ def test_a_verdict_holds_for_what_is_sent_besides_the_url(
     assert (found.outcome, found.reason) == ("deny" if reason else "allow", reason), found
 
 
+_POST = "POST http://a.example/ HTTP/1.1\r\nHost: a.example\r\n"
+_CHUNKED = f"{_POST}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"{_CHUNKED}X-Sum: 1\r\n\r\n", None),
+        (f"{_CHUNKED}Content-Length: 1\r\n\r\n", "malformed"),
+        (f"{_POST}Expect: 100-continue\r\nContent-Length: 1\r\n\r\nx", None),
+        (f"{_POST}Expect: 200-ok\r\nContent-Length: 1\r\n\r\nx", "malformed"),
+        (f"{_POST}Content-Length: 9\r\n\r\n123456789", "budget-bytes"),
+        (f"{_POST}X-HTTP-Method-Override: DELETE\r\nContent-Length: 0\r\n\r\n", "method"),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "scheme"),
+    ],
+)
+def test_a_verdict_on_bytes_for_the_proxy_is_that_of_the_door(text: str, reason: str | None) -> None:
+    found = policy_verdict(policy("POST http://a.example +max_request=8"), text, dns={"*": [PUBLIC]})
+    assert (found.outcome, found.reason) == ("deny" if reason else "allow", reason), found
+
+
 @pytest.mark.parametrize("form", ["CONNECT {}:443", "socks5://{}:443"])
 def test_a_name_that_no_tunnel_request_can_carry_is_malformed_there(form: str) -> None:
     rules = policy("https://b\u00fccher.example")
