@@ -107,6 +107,9 @@ def _out_of_descriptors() -> bool:
     return False
 
 
+_NOTHING_YET = "nothing was recorded here yet, or --config names another state folder"
+
+
 def _os_hint(error: OSError, path: Path) -> str | None:
     if error.errno == errno.EMFILE:
         return _MORE_DESCRIPTORS
@@ -115,6 +118,8 @@ def _os_hint(error: OSError, path: Path) -> str | None:
             f"uid {os.geteuid()} needs to read and write {path.parent}, or another state folder "
             "([host] state, XDG_STATE_HOME)"
         )
+    if isinstance(error, IsADirectoryError):
+        return f"move the folder {path} away, or name another state folder ([host] state, XDG_STATE_HOME)"
     if isinstance(error, FileNotFoundError):
         return f"{path.parent} cannot be made there; name another state folder ([host] state, XDG_STATE_HOME)"
     if isinstance(error, (NotADirectoryError, FileExistsError)):
@@ -161,10 +166,7 @@ def connect(
     with mapped(path):
         if read_only:
             if not path.exists():
-                raise StorageError(
-                    f"{path}: there is no such file",
-                    hint="nothing was recorded here yet, or --config names another state folder",
-                )
+                raise StorageError(f"{path}: there is no such file", hint=_NOTHING_YET)
         else:
             make_private_folder(path.parent)
             _make_private_file(path)
@@ -173,6 +175,8 @@ def connect(
         with mapped(path):
             _check_family(connection, path, application_id, version)
             if read_only:
+                if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+                    raise StorageError(f"{path}: is empty", hint=_NOTHING_YET)
                 connection.execute("PRAGMA query_only=1")
             else:
                 connection.execute("PRAGMA journal_mode=WAL")

@@ -96,6 +96,8 @@ def _tool(config: Config, tool: ToolConfig) -> Iterator[_Note]:
         if rule.host == "*":
             yield ("egress", index), "allows every public host"
     code = tool.module or tool.script
+    if code is not None and not os.access(code, os.R_OK):
+        yield (tool.kind,), f"uid {os.geteuid()} cannot read it, so no call will work; try: chmod a+r {code}"
     if code is not None:
         for path in config.never_visible:
             if code.parent in real(path).parents or code.parent == real(path):

@@ -93,7 +93,7 @@ def test_guard_check_prints_the_refusal_and_ends_with_3(
 @pytest.mark.parametrize("body", ["", "{", "nope", "[" * 100_000])
 def test_what_is_no_json_is_bad_usage(config: Path, body: str) -> None:
     code, out, err = run(config, "guard", "check", stdin=body)
-    assert (code, out) == (2, b"") and err.startswith("error: -: n")
+    assert (code, out) == (2, b"") and err.startswith("error: stdin: n")
     code, _, err = run(config, "guard", "check", "/nowhere/x.json")
     assert code == 2 and "No such file" in err
     code, _, err = run(config, "guard", "check", stdin=b"\xff")

@@ -257,3 +257,37 @@ def test_a_state_folder_that_cannot_be_used_is_named() -> None:
         'error: fumehood.toml: host.state = "state": is no folder; name one, which is made when it is '
         "missing\n",
     )
+
+
+def test_a_log_that_holds_nothing_yet_or_is_a_folder_is_said(cli: Cli) -> None:
+    write(cli.folder, ECHO, echo=ECHO_PY)
+    log = cli.folder / "state" / "events.sqlite3"
+    log.parent.mkdir()
+    log.touch()
+    for words in (["log", "show"], ["log", "verify"], ["explain", "last"]):
+        done = cli(*words)
+        assert (done.code, done.err) == (
+            1,
+            f"error: {log}: is empty\n"
+            "Hint: nothing was recorded here yet, or --config names another state folder\n",
+        )
+    assert cli("call", "echo").code == 0
+    assert cli("log", "show").code == 0
+    for path in log.parent.glob("events.sqlite3*"):
+        path.unlink()
+    log.mkdir()
+    done = cli("log", "show")
+    assert done.err.startswith(f"error: {log}: Is a directory\nHint: move the folder {log} away, or ")
+
+
+def test_code_that_nobody_can_read_is_pointed_out_before_a_call(tmp_path: Path) -> None:
+    with user_folder() as folder:
+        write(folder, ECHO, echo=ECHO_PY)
+        give_to_user(folder)
+        (folder / "tools" / "echo.py").chmod(0)
+        words = [sys.executable, "-m", "fumehood"]
+        told = run_as_user([*words, "--quiet", "policy", "check"], cwd=folder).stdout
+        assert " ".join(told.split()).startswith("note: fumehood.toml: tools.echo.module: uid ")
+        assert f"cannot read it, so no call will work; try: chmod a+r {folder}" in " ".join(told.split())
+        done = run_as_user([*words, "call", "echo"], cwd=folder)
+        assert (done.returncode, "Permission denied" in done.stderr) == (1, True)
