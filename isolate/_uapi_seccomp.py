@@ -12,7 +12,7 @@ _HIGHEST = 512  # above every number that Linux gives out in order
 
 
 def names() -> dict[str, int]:
-    """Every system call that libseccomp knows on this machine. Raises OSError where there is no libseccomp."""
+    """Every system call that libseccomp knows on this machine. Raises OSError where it is not installed."""
     library = ctypes.CDLL("libseccomp.so.2")
     free = ctypes.CDLL(None).free
     free.argtypes = [ctypes.c_void_p]
