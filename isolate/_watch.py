@@ -61,6 +61,8 @@ class Watch:
     ) -> None:
         self._child, self._limits, self._hit, self._before = child, limits, hit, cpu_before
         self._loop, self._every = asyncio.get_running_loop(), every
+        # Orphans of earlier calls were counted with those, and stay in the init's sum.
+        self._orphans = _of_dead_children(child.init) if cpu_before else 0.0
         self._living: dict[tuple[int, str], float] = {}
         self._gone = 0.0
         self._over = self._stopped = False
@@ -116,8 +118,8 @@ class Watch:
         for key in self._living.keys() - found.keys():
             self._gone += self._living.pop(key)
         self._living = {key: process.own for key, process in found.items()}
-        waited = _of_dead_children(self._child.init) if self._child.init > 0 else 0.0
-        first = waited + sum(process.own + process.waited for process in found.values())
+        first = _of_dead_children(self._child.init) - self._orphans
+        first += sum(process.own + process.waited for process in found.values())
         second = self._gone + sum(self._living.values())
         self.cpu = max(self.cpu, first - self._before, second - self._before)
 
@@ -210,6 +212,8 @@ def shared_out(processes: Iterable[Process]) -> int:
 
 
 def _of_dead_children(pid: int) -> float:
+    if pid <= 0:
+        return 0.0
     try:
         return sum(map(int, _fields(pid)[13:15])) / _TICK
     except (OSError, ValueError):
