@@ -243,10 +243,26 @@ def check_framework_fields(body: Mapping[str, Any], path: str) -> None:
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
-    """Where and why a model refused, the path as contract.md section 6 writes it."""
+    """Where and why a model refused, the path as contract.md section 6 writes it, in the words of JSON."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]]
-    return "".join(steps).removeprefix("."), first["msg"]
+    said = _IN_JSON.get(first["type"]) or first["msg"].replace("Input should be", "must be")
+    return "".join(steps).removeprefix("."), said
+
+
+_IN_JSON: Final = {
+    "tuple_type": "must be a list",
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "string_type": "must be a string",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "missing": "is missing",
+    "extra_forbidden": "is not a field of this object",
+}
 
 
 def inline_data(messages: list[object] | tuple[object, ...]) -> Iterator[str]:

@@ -105,6 +105,31 @@ def test_what_is_not_a_request_is_refused_by_its_place(body: Any, path: str) -> 
     assert refusal(body) == ("MessageStructureError", path)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("folded_exempt", "x", "folded_exempt: must be a list"),
+        ("folded_exempt", [1], "folded_exempt[0]: must be a string"),
+        ("injected_by", "x", "injected_by: must be an object"),
+        ("injected_by", {"flavor": "f"}, "injected_by.injection_id: is missing"),
+        (
+            "injected_by",
+            {"injection_id": "i", "flavor": "f", "iteration": 1, "z": 1},
+            "injected_by.z: is not a field of this object",
+        ),
+        ("replay", 1, "replay: must be an object"),
+        ("ephemeral", "x", "ephemeral: must be true or false"),
+        ("tool_chars", "x", "tool_chars: must be a whole number"),
+        ("tool_chars", -1, "tool_chars: must be greater than or equal to 0"),
+        ("tool_result_origin", "q", "tool_result_origin: must be 'not-entered' or 'input-cancelled'"),
+    ],
+)
+def test_what_is_wrong_with_a_field_is_said_in_the_words_of_json(field: str, value: Any, said: str) -> None:
+    with pytest.raises(MessageStructureError) as caught:
+        guard_request(request({"role": "user", "content": "x", field: value}))
+    assert caught.value.message == f"messages[0].{said}"
+
+
 @pytest.mark.requirement("R084")
 def test_an_empty_list_of_parts_is_legal_and_stays() -> None:
     body = request(user([]), assistant([]), {"role": "system", "content": []})
