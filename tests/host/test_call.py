@@ -114,7 +114,8 @@ def test_input_comes_from_an_argument_a_file_or_stdin_and_is_empty_otherwise(
         ("[" * 100_000, "the input: is nested too deeply"),
         (
             "@no.json",
-            ("no.json: cannot be read: No such file or directory\nHint: @FILE names a file that holds JSON; - is stdin"),
+            "no.json: cannot be read: No such file or directory\n"
+            "Hint: @FILE names a file that holds JSON; - is stdin",
         ),
         ("@.", ".: cannot be read: Is a directory"),
     ],

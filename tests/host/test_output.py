@@ -82,6 +82,17 @@ def test_on_a_terminal_a_tools_text_is_made_visible(tmp_path: Path) -> None:
     assert shown == rb"a\x1b[2Jb" + b"\r\n"
 
 
+PATIENT_WITHOUT_A_LOOP = """\
+import signal, time
+import fumehood._cli._loop as loop
+from fumehood._cli._settings import Settings
+loop.PROGRESS_AFTER_S = 0.0
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+with loop.progress(Settings(), "waiting for it"):
+    time.sleep(0.3)
+print("done")
+"""
 PATIENT = """\
 import asyncio, sys
 import fumehood._cli._loop as loop
@@ -98,10 +109,11 @@ print("done")
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_long_wait_is_shown_on_a_terminal_only(tmp_path: Path, terminal: bool) -> None:
+@pytest.mark.parametrize("program", [PATIENT, PATIENT_WITHOUT_A_LOOP], ids=["loop", "no loop"])
+def test_a_long_wait_is_shown_on_a_terminal_only(terminal: bool, program: str) -> None:
     ours, theirs = pty.openpty()
     error = theirs if terminal else subprocess.PIPE
-    with subprocess.Popen([PYTHON, "-c", PATIENT], stdout=subprocess.PIPE, stderr=error) as process:
+    with subprocess.Popen([PYTHON, "-c", program], stdout=subprocess.PIPE, stderr=error) as process:
         os.close(theirs)
         out, err = process.communicate(timeout=30)
     shown = b""

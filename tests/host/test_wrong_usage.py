@@ -64,6 +64,11 @@ def test_without_a_command_there_is_the_help_and_no_error_line(cli: Cli, words: 
         ),
         (["--config", "/dev/zero", "tools"], "error: /dev/zero: is larger than 4194304 bytes"),
         (["guard", "check", "/dev/zero"], "error: /dev/zero: more than "),
+        (
+            ["store", "sweep", "--older-than", "nan", "--reclaim"],
+            "error: Invalid value for '--older-than': 'nan' is no number of days, such as 7 or 0.5.",
+        ),
+        (["store", "sweep", "--reasoning-older-than", "-1"], "error: Invalid value for '--reasoning-older"),
         (["eval", "latin"], "error: latin, line 1, column 1: byte 0xff is not UTF-8"),
         (
             ["eval", "--memory", "64", "s"],
@@ -94,6 +99,14 @@ def test_a_url_without_a_scheme_is_answered_with_the_one_that_was_meant(cli: Cli
     ]
     done = cli("policy", "test", "--allow", "a.example", "https://a.example/", "--format", "json")
     assert (done.code, done.json["hint"]) == (0, None)
+
+
+def test_connect_is_taken_in_one_word_or_two(cli: Cli) -> None:
+    for words in (["CONNECT a.example:443"], ["CONNECT", "a.example:443"]):
+        done = cli("policy", "test", "--allow", "a.example", *words)
+        assert (done.code, done.out.splitlines()[0]) == (0, "allow  CONNECT a.example:443")
+    done = cli("policy", "test", "https://a.example/", "https://b.example/")
+    assert (done.code, done.err.splitlines()[0]) == (2, "error: give one URL, not 2")
 
 
 def test_a_row_of_run_says_what_ran(cli: Cli) -> None:

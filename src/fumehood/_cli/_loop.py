@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -100,17 +101,23 @@ def _allow_descriptors() -> None:
 @contextlib.contextmanager
 def progress(settings: Settings, text: str) -> Iterator[None]:
     """A spinner on stderr while the block runs, after two seconds, when a person is watching.
-    Inside a running loop.
+
+    Inside a running loop or without one; there Ctrl-C is an exception, so that the cursor comes back.
     """
     if settings.quiet or settings.format == "json" or not sys.stderr.isatty():
         yield
         return
     from fumehood._cli._output import Output
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     status = Output(settings).err.status(text)
-    timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_S, status.start)
+    timer = threading.Timer(PROGRESS_AFTER_S, status.start)
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
         timer.cancel()
+        timer.join()  # one that is just starting it has done so
         status.stop()

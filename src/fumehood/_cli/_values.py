@@ -34,6 +34,24 @@ class Seconds(click.types.FloatParamType):
 SECONDS = Seconds()
 
 
+class Days(click.types.FloatParamType):
+    """A number of days from 0: not NaN, with which no age compares."""
+
+    name = "days"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            days = float(value)
+        except ValueError:
+            days = math.nan
+        if not 0 <= days < math.inf:
+            self.fail(f"{value!r} is no number of days, such as 7 or 0.5.", param, ctx)
+        return days
+
+
+DAYS = Days()
+
+
 class Name(click.types.StringParamType):
     """An id or name that rows of the log are found by: not empty, and one line."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from fumehood._cli._loop import run_async
+from fumehood._cli._loop import progress, run_async
 from fumehood._cli._output import Output, json_text, one_line, visible
 from fumehood._cli._settings import Settings, pass_settings
 from fumehood.policies.errors import ConfigError
@@ -112,7 +112,9 @@ def verify(ctx: click.Context, settings: Settings, anchor: str | None, execution
     A chain holds as a whole or not at all, so --execution does not check less.
     """
     found = _open(settings)
-    result = found.verify(anchor=_anchor(anchor))
+    head = _anchor(anchor)
+    with progress(settings, "checking every row"):
+        result = found.verify(anchor=head)
     out = Output(settings)
     told = asdict(result)
     if execution is not None:

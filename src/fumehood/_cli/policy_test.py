@@ -37,7 +37,7 @@ _PLAIN_HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?(/[!-~]*)?", re.ASCII)
 @click.option(
     "--batch", metavar="FILE", help="JSON Lines {id, allow, deny, request, method, dns}; - for stdin."
 )
-@click.argument("request_", metavar="[URL]", required=False)
+@click.argument("words", metavar="[URL]", nargs=-1)
 @pass_settings
 def test(
     settings: Settings,
@@ -47,7 +47,7 @@ def test(
     resolve: tuple[str, ...],
     method: str,
     batch: str | None,
-    request_: str | None,
+    words: tuple[str, ...],
 ) -> None:
     """Say whether URL would be allowed, and why. Exit code 0 for allowed, 3 for refused.
 
@@ -59,6 +59,9 @@ def test(
     from fumehood.policies.errors import ConfigError
     from fumehood.policies.reasons import reason as reason_of
 
+    if len(words) > 1 and words[0].upper() != "CONNECT":
+        raise click.UsageError(f"give one URL, not {len(words)}")
+    request_ = " ".join(words) or None
     if (batch is None) == (request_ is None):
         raise click.UsageError("give one URL, or --batch FILE")
     if not _METHOD.fullmatch(method):

@@ -11,6 +11,7 @@ import click
 
 from fumehood._cli._output import Output
 from fumehood._cli._settings import Settings, pass_settings
+from fumehood._cli._values import DAYS
 from fumehood.policies.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def ls(settings: Settings, owner: str | None) -> None:
 @click.option(
     "--older-than",
     metavar="DAYS",
-    type=click.FloatRange(min=0),
+    type=DAYS,
     default=7.0,
     show_default=True,
     help="Age from which uncited content may go.",
@@ -126,7 +127,7 @@ def ls(settings: Settings, owner: str | None) -> None:
 @click.option(
     "--reasoning-older-than",
     metavar="DAYS",
-    type=click.FloatRange(min=0),
+    type=DAYS,
     help="Age at which captured reasoning goes.",
 )
 @pass_settings
