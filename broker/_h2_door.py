@@ -49,7 +49,7 @@ class _Door:
         self._place = Place(door, fixed)
         self._upstream = MixedUpstream(call)
         self._link = Link(stream, on_request=self._on_request)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], LinkStream] = {}
         self._faults = 0
 
     async def run(self) -> None:
@@ -65,14 +65,23 @@ class _Door:
             await self._upstream.aclose()
 
     def _on_request(self, stream: LinkStream, fields: Fields, ended: bool) -> None:
-        if len(self._tasks) >= MAX_STREAMS:  # more are reset than work has ended
+        if self._is_full():
             stream.close(REFUSED_STREAM)
             self._link.spend_reset()
             return
         task = asyncio.ensure_future(self._serve(stream, fields, ended))
         stream.on_error = lambda: self._on_error(stream, task)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = stream
+        task.add_done_callback(self._tasks.pop)
+
+    def _is_full(self) -> bool:
+        """Whether as many messages are in work as there may be. One that was answered is none any more, since
+        the client may ask for another as soon as it has the answer; its work ends in a moment.
+        """
+        if len(self._tasks) < MAX_STREAMS:
+            return False
+        unanswered = sum(not (stream.is_served or task.done()) for task, stream in self._tasks.items())
+        return unanswered >= MAX_STREAMS or len(self._tasks) >= 2 * MAX_STREAMS
 
     def _on_error(self, stream: LinkStream, task: asyncio.Task[None]) -> None:
         task.cancel()

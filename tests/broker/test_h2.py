@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -326,3 +327,33 @@ async def test_without_h2_the_handshake_agrees_on_http11(
         trusting(namespace, call.broker.authority, tmp_path)
         done = await namespace.run("curl", "-sSi", "--http2", "https://api.example.com/")
     assert done.out.startswith("HTTP/1.1 200 OK"), done
+
+
+async def test_a_stream_may_follow_an_answer_at_once_though_its_work_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that has as many streams as were announced opens the next one when an answer has come."""
+    from fumehood.broker import _h2_door
+    from fumehood.broker._h2_upstream import MixedUpstream
+
+    over, release = anyio.Event(), MixedUpstream.release
+
+    async def late(*args: Any) -> None:
+        await over.wait()
+        await release(*args)
+
+    monkeypatch.setattr(_h2_door, "MAX_STREAMS", 1)
+    monkeypatch.setattr(MixedUpstream, "release", late)
+    world.serve(443, lambda seen: Reply(200, b"fine"), tls=True)
+    world.name({"*": [PUBLIC]}, ttl=60)
+    async with world.call("https://api.example.com +inspect") as call:
+        async with h2_child(call) as child:
+            for stream in (1, 3):
+                await child.send(child.head(stream))
+                assert (await child.answer(stream))[":status"] == "200"
+            await child.send(child.head(5))  # control: work that does not end is bounded too
+            assert (await child.answer(5))["reset"] == "7"
+            over.set()
+        async with h2_child(call) as child:
+            await child.send(child.head(1, [(":method", "POST"), *GET[1:]], end=False), child.head(3))
+            assert (await child.answer(3))["reset"] == "7"  # control: one that is not answered yet
