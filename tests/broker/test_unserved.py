@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from fumehood.broker import BrokerCall, suggest, suggestions_toml
 from fumehood.broker._addresses import parse_address
 from fumehood.broker._unserved import MAX_ATTEMPTS, Attempt, attempt_of
-from tests.broker.test_transparent import LOOK_UP, caged
+from tests.broker.test_transparent import caged
+from tests.broker.test_transparent_names import LOOK_UP
 from tests.broker.world import PUBLIC, World
 
 pytestmark = pytest.mark.anyio
