@@ -99,10 +99,11 @@ def test_56_two_calls_in_one_process_see_each_other(tmp_path: Path) -> None:
         subprocess.run(["ipcrm", "-M", str(0xF00D), "-Q", str(0xF00D)], check=False)
         subprocess.run(["pkill", "-KILL", "-P", str(os.getpid())], check=False)
         Path("/dev/shm/fumehood-left").unlink(missing_ok=True)
+        (tmp_path / "closed").chmod(0o700)
         return found
 
     assert value_apart(both) == {
-        "files": ["left"], "shared memory": ["fumehood-left"], "segments": 1, "queues": 1, "abstract": "ok",
+        "files": ["closed", "left"], "shared memory": ["fumehood-left"], "segments": 1, "queues": 1, "abstract": "ok",
     }  # fmt: skip
 
 

@@ -330,7 +330,7 @@ def leftovers(world: World) -> Any:
 
     return {
         # A checkout below /tmp is shown there, because this file is the tool's.
-        "files": [name for name in os.listdir(place) if not __file__.startswith(f"{place}/{name}/")],
+        "files": [name for name in sorted(os.listdir(place)) if not __file__.startswith(f"{place}/{name}/")],
         "shared memory": [
             name
             for name in (os.listdir("/dev/shm") if os.access("/dev/shm", os.R_OK) else [])
