@@ -103,7 +103,8 @@ def test_56_two_calls_in_one_process_see_each_other(tmp_path: Path) -> None:
         return found
 
     assert value_apart(both) == {
-        "files": ["closed", "left"], "shared memory": ["fumehood-left"], "segments": 1, "queues": 1, "abstract": "ok",
+        "files": ["closed", "left"], "shared memory": ["fumehood-left"], "segments": 1, "queues": 1,
+        "abstract": "ok",
     }  # fmt: skip
 
 
