@@ -24,7 +24,13 @@ from fumehood.broker._call import BrokerCall, Permit
 from fumehood.broker._decode import BadCoding, Decoder, decoder_for, is_coded
 from fumehood.broker._dial import PinnedBackend
 from fumehood.broker._exchange import Exchange, Headers, ResponseHead, UpstreamFailed
-from fumehood.broker._fetch_request import FetchRequest, check_request, next_request, outgoing
+from fumehood.broker._fetch_request import (
+    FetchRequest,
+    check_request,
+    location_text,
+    next_request,
+    outgoing,
+)
 from fumehood.broker._meant import alike, wrongly_meant
 from fumehood.broker._secrets import Scrubber, with_secret
 from fumehood.broker._target import BadTarget, Target, parse_url, resolve_location
@@ -129,6 +135,7 @@ async def _last_hop(call: BrokerCall, request: FetchRequest, target: Target) -> 
                 return hop, head
             if hop.shows_secret(location):  # it would stand in the log, and in the answer's URL
                 raise await hop.refuse("redirect", "the redirect repeats the secret of the entry")
+            location = location_text(location)
             await hop.drain(head)
         finally:
             if not handed_out:

@@ -119,6 +119,19 @@ def _accepted() -> str:
     return ", ".join(codings())
 
 
+def location_text(value: str) -> str:
+    """A Location header as text: UTF-8 where its bytes are that, as most servers mean them; the bytes of
+    another coding in percent, as browsers send them on (WHATWG URL).
+    """
+    if value.isascii():
+        return value
+    raw = value.encode("latin-1")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return "".join(chr(byte) if byte < 128 else f"%{byte:02X}" for byte in raw)
+
+
 def next_request(
     status: int, method: str, headers: Headers, body: bytes, target: Target, following: Target
 ) -> tuple[str, Headers, bytes]:

@@ -254,3 +254,27 @@ async def test_bytes_behind_an_empty_answer_spoil_the_connection_in_every_door(
             reply = await call.fetch(FetchRequest("GET", "http://api.example.com/clean"))
             assert (reply.status, reply.body) == (int(empty.split()[1]), b"")
     server.close()
+
+
+@pytest.mark.parametrize(
+    ("location", "host", "path"),
+    [
+        ("/caf\u00e9?q=\u00fc".encode(), "api.example.com", "/caf%C3%A9?q=%C3%BC"),
+        ("/caf\u00e9".encode("latin-1"), "api.example.com", "/caf%E9"),
+        (b"/caf%C3%A9", "api.example.com", "/caf%C3%A9"),
+        ("https://b\u00fccher.example/\u00e9".encode(), "xn--bcher-kva.example", "/%C3%A9"),
+    ],
+)
+async def test_a_location_that_is_not_ascii_leads_where_a_browser_would_go(
+    world: World, location: bytes, host: str, path: str
+) -> None:
+    def answer(seen: Seen) -> Reply | bytes:
+        if seen.path != "/start":
+            return Reply(200, b"there")
+        return b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + location + b"\r\n\r\n"
+
+    server = world.serve(443, answer, tls=True)
+    world.name({"*": [PUBLIC]})
+    async with world.call("https://api.example.com", "https://b\u00fccher.example") as call:
+        reply = await call.fetch(FetchRequest("GET", "https://api.example.com/start"))
+    assert (reply.body, server.seen[-1].header("host"), server.seen[-1].target) == (b"there", host, path)
