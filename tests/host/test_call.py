@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fumehood.testing.dns import LyingDns
 from tests.host.cli import Cli, Done, finish, spawn, write
 from tests.users import PYTHON, give_to_user, run_as_user, user_folder
 
@@ -197,6 +198,22 @@ def test_a_limit_and_a_refusal_are_told_with_what_to_change(cli: Cli) -> None:
     assert told[2] == 'Hint: To allow it, add "api.example.com" to egress of [tools.far].'
     told = cli("call", "far", '"api.example.com"', width=200).err.splitlines()
     assert told[0] == "egress refused: what names no host: malformed"
+
+
+def test_what_was_allowed_and_came_to_nothing_is_not_called_refused(cli: Cli) -> None:
+    with LyingDns({}) as dns:
+        write(
+            cli.folder,
+            f"""\
+            nameservers = ["127.0.0.1:{dns.address[1]}"]
+            [tools.far]
+            module = "tools/far.py"
+            egress = ["api.example.com"]
+            """,
+            far="def run(input, ctx):\n    return ctx.fetch('https://api.example.com/').status\n",
+        )
+        told = cli("call", "far", width=200).err.splitlines()
+    assert told[0] == "egress failed: api.example.com:443 no-answer"
 
 
 @pytest.mark.parametrize("option", ["--execution", "--principal"])

@@ -180,7 +180,7 @@ def steps(
                 templates[why].format(
                     tool=tool,
                     entry=_entry(data),
-                    rule=data.get("rule") or "of that host",
+                    rule=data.get("rule") or f"of {data.get('host')}",
                     where=data.get("where") or data.get("owner"),
                 )
             )

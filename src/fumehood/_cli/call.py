@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MOST_INPUT = 64 << 20
 """Bytes read of an input. A call takes 8 MiB as compact JSON; escapes and blanks may make more of them."""
 
+NOT_POLICY = ("no-answer", "upstream")
+"""Reasons of a connection that policy had allowed."""
+
 SHOWN_TEXT = 4000
 """Characters of a tool's stdout or stderr shown beside a failure; --format json has all of it."""
 
@@ -159,9 +162,11 @@ def show_result(out: Output, result: CallResult, limits: Limits | None = None) -
 
 
 def refusals(result: CallResult) -> list[str]:
-    """One line for each connection that policy refused."""
+    """One line for each connection that policy refused, or that was allowed and came to nothing."""
     return [
-        f"egress refused: {_place(row)} {row['reason']}" for row in result.egress if row["outcome"] == "deny"
+        f"egress {'failed' if row['reason'] in NOT_POLICY else 'refused'}: {_place(row)} {row['reason']}"
+        for row in result.egress
+        if row["outcome"] == "deny"
     ]
 
 
