@@ -115,3 +115,18 @@ def test_a_row_of_run_says_what_ran(cli: Cli) -> None:
     assert cli("call", "t", '{"a": 1}').code == 0
     rows = cli("log", "show", "--kind", "call-started", width=200).out.splitlines()[1:]
     assert [row.split()[-2:] for row in rows] == [["run", "true"], ["t", '{"a":1}']]
+
+
+@pytest.mark.parametrize("name", ["s.js", "s.py"])
+def test_a_script_that_was_not_granted_what_it_asks_for_says_how_to(cli: Cli, name: str) -> None:
+    write(cli.folder, TOOL.replace("tools.t", "tools.make-it"))
+    for code, hint in (
+        ("make_it(1)", "make-it is configured, and the script was not granted it: --tool make-it"),
+        ("fetch('https://a.example/')", "a script has fetch when it was granted a host: --allow RULE"),
+    ):
+        (cli.folder / name).write_text(code)
+        done = cli("eval", name, width=200)
+        assert (done.code, done.err.splitlines()[1]) == (1, f"Hint: {hint}"), done.err
+        assert cli("eval", name, "--format", "json").json["error"]["hint"] == hint
+    (cli.folder / name).write_text("other(1)")
+    assert "Hint" not in cli("eval", name).err

@@ -4,6 +4,9 @@ console to stderr.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +21,9 @@ from fumehood.policies.errors import ConfigError
 
 if TYPE_CHECKING:
     from fumehood import CallResult
+    from fumehood.policies.config import Config
 
+_NOT_DEFINED = re.compile(r"(?:name )?'?(\w+)'? is not defined")
 LEAST_MEMORY = 1 << 20  # no engine starts with less
 LANGUAGES = {".js": "js", ".mjs": "js", ".py": "python"}
 
@@ -86,13 +91,30 @@ def eval_(
                     backend=backend, execution_id=execution, principal=principal,
                 )  # fmt: skip
 
-    result = run_async(work())
+    result = _with_hint(run_async(work()), config, granted=tools, fetch=bool(allow))
     out = Output(settings)
     if settings.format == "json":
         out.json(result.to_json())
     else:
         show_result(out, result)
     ctx.exit(result.exit_code)
+
+
+def _with_hint(result: CallResult, config: Config, *, granted: Sequence[str], fetch: bool) -> CallResult:
+    """The result, with what to grant where the script asked for a name that it could have been given."""
+    said = result.error or {}
+    missing = _NOT_DEFINED.fullmatch(str(said.get("message")))
+    if missing is None or said.get("type") not in ("ReferenceError", "NameError"):
+        return result
+    name = missing[1]
+    known = {tool.replace("-", "_"): tool for tool in config.tools if tool not in granted}
+    if name in known:
+        hint = f"{known[name]} is configured, and the script was not granted it: --tool {known[name]}"
+    elif name == "fetch" and not fetch:
+        hint = "a script has fetch when it was granted a host: --allow RULE"
+    else:
+        return result
+    return replace(result, error={**said, "hint": hint})
 
 
 def read_script(file: str) -> str:
