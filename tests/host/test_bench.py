@@ -292,3 +292,10 @@ def test_the_page_is_filled_from_a_report() -> None:
     assert "| fumehood, spare (small zygote) | yes | yes | 1 235 | 2 000 | 0.013 |" in text
     assert "old" not in text
     assert filled(text, {"isolate": report.to_json()}) == text
+
+
+def test_a_figure_has_three_digits_that_mean_something_and_no_exponent() -> None:
+    from fumehood._bench._render import ratio
+
+    figures = (None, 0.01234, 1.0, 12.345, 999.4, 1938.4, 1234567.0)
+    assert [ratio(figure) for figure in figures] == ["", "0.0123", "1", "12.3", "999", "1,938", "1,234,567"]

@@ -33,7 +33,7 @@ def judged(aim: Target) -> tuple[str, str]:
     """What was measured, and whether it meets the target."""
     if aim.measured is None:
         return "not run", "-"
-    return f"{aim.measured:.3g}", "yes" if aim.met else "no"
+    return ratio(aim.measured), "yes" if aim.met else "no"
 
 
 def noise(report: Report) -> str:
@@ -80,7 +80,9 @@ def _load(load: Load) -> tuple[str, ...]:
 
 def ratio(value: float | None) -> str:
     """Three digits that mean something."""
-    return "" if value is None else f"{value:.3g}"
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _yes(value: bool) -> str:
