@@ -93,6 +93,16 @@ def test_the_entry_for_a_name_that_was_only_looked_up_has_no_port() -> None:
     ]
 
 
+def test_no_entry_is_advised_for_what_only_tcp_could_reach() -> None:
+    way = "a UDP datagram; only TCP leads out"
+    row = {"outcome": "deny", "reason": "not-listed", "host": "8.8.8.8", "port": 53}
+    told = _advice.steps("fetch", {"outcome": "ok"}, [{**row, "detail": way}, {**row, "detail": "looked up"}])
+    assert told == [
+        "Nothing to add for what was sent over UDP: only TCP leads out.",
+        'To allow it, add "8.8.8.8:53" to egress of [tools.fetch].',
+    ]
+
+
 def test_a_limit_says_what_to_raise(cli: Cli) -> None:
     write(
         cli.folder,

@@ -176,6 +176,9 @@ def steps(
     for data in decisions:
         why = str(data.get("reason"))
         if data.get("outcome") != "allow" and why in _EGRESS_STEPS:
+            if str(data.get("detail")).startswith("a UDP datagram"):
+                found.append("Nothing to add for what was sent over UDP: only TCP leads out.")
+                continue
             found.append(
                 templates[why].format(
                     tool=tool,
