@@ -101,6 +101,19 @@ def test_a_url_without_a_scheme_is_answered_with_the_one_that_was_meant(cli: Cli
     assert (done.code, done.json["hint"]) == (0, None)
 
 
+def test_what_audit_mode_saw_is_one_object_in_json_and_toml_as_text(cli: Cli) -> None:
+    write(
+        cli.folder,
+        '[tools.far]\nmodule = "tools/far.py"\nmode = "audit"\negress = ["a.example"]\n',
+        far="def run(input, ctx):\n    return ctx.fetch('http://10.0.0.1/').status\n",
+    )
+    assert cli("call", "far").code == 1
+    entry = cli("policy", "suggest", "--format", "json").json["entries"]
+    assert [(one["tool"], one["rule"], one["count"]) for one in entry] == [("far", "10.0.0.1:80 +private", 1)]
+    assert '# "10.0.0.1:80 +private",' in cli("policy", "suggest", "--tool", "far").out
+    assert cli("policy", "suggest", "--tool", "run", "--format", "json").json == {"entries": []}
+
+
 def test_connect_is_taken_in_one_word_or_two(cli: Cli) -> None:
     for words in (["CONNECT a.example:443"], ["CONNECT", "a.example:443"]):
         done = cli("policy", "test", "--allow", "a.example", *words)

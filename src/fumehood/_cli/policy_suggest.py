@@ -29,12 +29,11 @@ def suggest(settings: Settings, tool: str | None) -> None:
         found = [one for one in found if one.tool == tool]
     out = Output(settings)
     if settings.format == "json":
-        out.json(
-            [
-                {"tool": one.tool, "rule": one.rule, "count": one.count, "note": one.note or None}
-                for one in found
-            ]
-        )
+        entries = [
+            {"tool": one.tool, "rule": one.rule, "count": one.count, "note": one.note or None}
+            for one in found
+        ]
+        out.json({"entries": entries})
     else:
         out.value(suggestions_toml(found))
 
