@@ -22,6 +22,7 @@ from fumehood.isolate.child.frames import (
     DATA_CHUNK,
     JSON,
     MAX_ATTACHED,
+    SMALL_FRAME,
     FrameError,
     FrameParser,
     FrameTooLong,
@@ -32,6 +33,11 @@ Message = dict[str, Any]
 _HELD = DATA_CHUNK
 _FRAME = 200  # bytes that an empty frame takes here: a child must not fill the host with nothing
 _SOCKET_BUFFER = 1 << 20
+_LONG_TYPES = ("result", "error", "emit", "log")
+_MAY_BE_LONG = tuple(f'{{"t":"{kind}"'.encode() for kind in _LONG_TYPES)
+"""How messages begin that count for the call's output. Others may be sent without end: long ones are not even
+decoded, which would keep the host for a moment each.
+"""
 _MOST_FDS = 64  # in one message; the kernel's own most is 253 (SCM_MAX_FD)
 
 
@@ -109,12 +115,16 @@ class Line:
         if kind != JSON:
             raise ProtocolError("bytes that no message announced")
         self.message_bytes = len(payload)
+        if len(payload) > SMALL_FRAME and not payload.startswith(_MAY_BE_LONG):
+            raise ProtocolError(f"a request of {len(payload)} bytes, the limit is {SMALL_FRAME}")
         try:
             message = _strict_json.decode(payload)
         except _strict_json.NotStrict as error:
             raise ProtocolError(f"a message that is no strict JSON: {error}") from error
         if not isinstance(message, dict) or not isinstance(message.get("t"), str):
             raise ProtocolError("a message without a type")
+        if len(payload) > SMALL_FRAME and message["t"] not in _LONG_TYPES:
+            raise ProtocolError(f"a message of two types, one of them {message['t'][:40]!r}")
         announced = message.get("bytes", 0)
         if (
             not isinstance(announced, int)

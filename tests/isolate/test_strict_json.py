@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import math
 import re
@@ -67,3 +69,16 @@ def test_a_float_is_finite_wherever_it_stands() -> None:
     value = decode_strict_json(b'[1e307, {"a": [1.5e-400]}]')
     assert value == [1e307, {"a": [0.0]}]
     assert all(map(math.isfinite, (value[0], value[1]["a"][0])))
+
+
+@pytest.mark.parametrize("text", [b"[" + b"[]," * 100_000 + b"0]", b"[" + b"[]," * 100_000])
+def test_the_collector_pauses_for_a_large_value_and_no_longer(text: bytes) -> None:
+    passes = []
+    gc.callbacks.append(lambda phase, _: passes.append(phase))
+    try:
+        with contextlib.suppress(NotStrict):
+            decode_strict_json(text)
+        during = len(passes)
+    finally:
+        gc.callbacks.pop()
+    assert (during <= 2, gc.isenabled()) == (True, True)  # one, at the first object after it

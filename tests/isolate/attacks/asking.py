@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from tests.isolate.attacks._kernel import answer, answers, apart
-from tests.isolate.attacks._model import BOTH_TIERS, MIB, PEOPLE, Table, World, limits, one_of
+from tests.isolate.attacks._model import BOTH_TIERS, MIB, PEOPLE, Ends, Table, World, limits, one_of
 
 TABLE = Table()
 attack = TABLE.add
@@ -151,6 +151,39 @@ def content_without_end(world: World) -> str:
     except ValueError as error:
         return str(error)
     return "ok"
+
+
+def _long(kind: str, later: str) -> bytes:
+    payload = f'{{"t":"{kind}","id":1,"x":[{"[]," * 700_000}0]{later}}}'.encode()
+    return len(payload).to_bytes(4, "big") + b"J" + payload
+
+
+@attack(
+    39,
+    "long-request",
+    caged=Ends("sandbox_error", "protocol"),
+    no_control="`objects-out-of-bytes` shows what one such message costs a host",
+    first="host code",
+    only=PEOPLE,
+)
+def long_request(world: World) -> None:
+    """Two megabytes of lists as a request, which counts for nothing and can be sent again and again."""
+    os.write(3, _long("fetch", ""))
+    world["ctx"].fetch("http://a.test/")
+
+
+@attack(
+    39,
+    "long-request-in-disguise",
+    caged=Ends("sandbox_error", "protocol"),
+    no_control="`objects-out-of-bytes` shows what one such message costs a host",
+    first="host code",
+    only=PEOPLE,
+)
+def long_request_in_disguise(world: World) -> None:
+    """The same, which begins as a log line does."""
+    os.write(3, _long("log", ',"t":"fetch"'))
+    world["ctx"].fetch("http://a.test/")
 
 
 @attack(
