@@ -155,8 +155,10 @@ def parse_request_head(head: bytes) -> RequestHead:
     if not lines or any(b"\r" in line or b"\n" in line for line in lines):
         raise BadHead("the head has bare line ends")
     words = lines[0].split(b" ")
-    if len(words) != 3 or not METHOD.fullmatch(words[0]) or not TARGET.fullmatch(words[1]):
+    if len(words) != 3 or not METHOD.fullmatch(words[0]) or not words[1]:
         raise BadHead("the request line is not METHOD target HTTP/1.1")
+    if not TARGET.fullmatch(words[1]):  # RFC 9112 section 3.2
+        raise BadHead("the request target has controls or letters beyond ASCII; percent-encode them")
     if words[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise BadHead("the version is not HTTP/1.1 or HTTP/1.0", 505)
     version: Literal["1.0", "1.1"] = "1.1" if words[2] == b"HTTP/1.1" else "1.0"

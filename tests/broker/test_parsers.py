@@ -92,6 +92,13 @@ def verdict_on_head(data: bytes, places: list[int]) -> int | str:
     return -1
 
 
+@pytest.mark.parametrize("target", [b"/caf\xc3\xa9", b"/a\tb", b"/\xff", b"/\0"])
+def test_a_target_that_is_not_percent_encoded_is_told_what_to_do(target: bytes) -> None:
+    with pytest.raises(BadHead, match="percent-encode"):
+        parse_request_head(b"GET " + target + b" HTTP/1.1\r\nHost: a.example\r\n\r\n")
+    assert parse_request_head(b"GET /caf%C3%A9 HTTP/1.1\r\nHost: a.example\r\n\r\n").target == "/caf%C3%A9"
+
+
 @many
 @given(heads() | st.binary(max_size=60), st.lists(st.integers(0, 200), max_size=8))
 def test_a_head_in_pieces_ends_where_it_ends_in_one(data: bytes, places: list[int]) -> None:
