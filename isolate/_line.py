@@ -135,7 +135,8 @@ class Line:
         body = bytearray()
         while len(body) < announced:
             kind, payload = await self._next_frame()
-            if kind != DATA or not payload or len(body) + len(payload) > announced:
+            # In pieces as large as they may be: a byte each would be millions of frames.
+            if kind != DATA or len(payload) != min(DATA_CHUNK, announced - len(body)):
                 raise ProtocolError("bytes that do not fit what was announced")
             body += payload
         return message, bytes(body)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import plain
-from .frames import DATA, DATA_CHUNK, JSON, FrameParser, header
+from .frames import DATA, DATA_CHUNK, JSON, SMALL_FRAME, FrameParser, header
 
 Message = dict[str, Any]
 
@@ -74,6 +74,9 @@ class Channel:
         if data:
             message = {**message, "bytes": len(data)}
         frame = encode(message)
+        if len(frame) > SMALL_FRAME and message["t"] in ("fetch", "put"):
+            method = f"ctx.{message['t']}"
+            raise ValueError(f"{method}: what it says beside the body has more than {SMALL_FRAME} bytes")
         try:
             with self._send_lock:
                 self._socket.sendall(frame)

@@ -17,8 +17,9 @@ MAX_ATTACHED = 32 << 20
 """Bytes that may follow one message (a body to fetch with, content to store)."""
 MAX_KIND = 200
 """Characters of an event's kind."""
-# A frame that carries no result: requests, events, answers. Results have the call's own `output` cap.
-SMALL_FRAME = 1 << 20
+# A frame that counts for nothing: requests, and all before the call. What counts for the call's `output`
+# may be as long as that.
+SMALL_FRAME = 256 * 1024
 
 
 class FrameError(Exception):
@@ -54,8 +55,9 @@ class FrameParser:
         """
         self._buffer += data
         frames: list[tuple[int, bytes]] = []
-        while len(self._buffer) >= HEADER.size:
-            length, kind = HEADER.unpack_from(self._buffer)
+        start, end = 0, len(self._buffer)
+        while end - start >= HEADER.size:
+            length, kind = HEADER.unpack_from(self._buffer, start)
             if kind not in (JSON, DATA):
                 raise FrameError(f"unknown frame kind {kind:#04x}")
             limit = self.cap if kind == JSON else DATA_CHUNK
@@ -63,10 +65,11 @@ class FrameParser:
                 raise FrameTooLong(f"frame of {length} bytes, the limit is {limit}")
             if length > limit:
                 raise FrameError(f"frame of {length} bytes, the limit is {limit}")
-            if len(self._buffer) < HEADER.size + length:
+            if end - start < HEADER.size + length:
                 break
-            frames.append((kind, bytes(self._buffer[HEADER.size : HEADER.size + length])))
-            del self._buffer[: HEADER.size + length]
+            start += HEADER.size + length
+            frames.append((kind, bytes(self._buffer[start - length : start])))
+        del self._buffer[:start]  # once: for every frame it would move what is behind it, and many are small
         return frames
 
     @property

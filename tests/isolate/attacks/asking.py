@@ -174,6 +174,38 @@ def long_request(world: World) -> None:
 
 @attack(
     39,
+    "bytes-one-by-one",
+    caged=Ends("sandbox_error", "protocol"),
+    no_control="each is a frame like any other; it is their number that costs a host",
+    first="host code",
+    only=PEOPLE,
+)
+def bytes_one_by_one(world: World) -> None:
+    """What is to be stored, in as many frames as it has bytes."""
+    payload = b'{"t":"put","id":1,"media_type":"text/plain","bytes":1000000}'
+    os.write(3, len(payload).to_bytes(4, "big") + b"J" + payload + b"\0\0\0\1Dx" * 1_000_000)
+    world["ctx"].fetch("http://a.test/")
+
+
+@attack(
+    39,
+    "long-words-in-a-request",
+    caged="ValueError: ctx.fetch: what it says beside the body has more than 262144 bytes",
+    no_control="the tool's own context refuses it, before the host would",
+    first="host code",
+    only=PEOPLE,
+)
+def long_words_in_a_request(world: World) -> str:
+    """An honest request with a line of headers that is too long: an error in the tool, not its end."""
+    try:
+        world["ctx"].fetch("http://a.test/", headers={"x": "y" * 300_000})
+    except ValueError as error:
+        return f"ValueError: {error}"
+    return "ok"
+
+
+@attack(
+    39,
     "long-request-in-disguise",
     caged=Ends("sandbox_error", "protocol"),
     no_control="`objects-out-of-bytes` shows what one such message costs a host",
