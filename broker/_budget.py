@@ -43,6 +43,9 @@ class _Bucket:
         return (1 - self.tokens) / self.rate
 
 
+CROWD = 64  # connections of children that may have wide HTTP/2 windows: 4 MiB each, as they come
+
+
 class Places:
     """Connections of children that are open, all calls together; each may use two descriptors.
 
@@ -52,6 +55,11 @@ class Places:
     def __init__(self, most: int | None = None) -> None:
         self.most = most if most is not None else resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 2 // 5
         self.taken = 0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are so many that each has to make do with less memory."""
+        return self.taken > CROWD
 
     def take(self, held: int) -> bool:
         """Take a place for a call that holds `held`; False when it must not have another."""

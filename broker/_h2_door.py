@@ -48,7 +48,7 @@ class _Door:
         self._call, self._fixed = call, fixed
         self._place = Place(door, fixed)
         self._upstream = MixedUpstream(call)
-        self._link = Link(stream, on_request=self._on_request)
+        self._link = Link(stream, on_request=self._on_request, narrow=call.broker.places.is_crowded)
         self._tasks: dict[asyncio.Task[None], LinkStream] = {}
         self._faults = 0
 

@@ -40,6 +40,7 @@ from fumehood.broker._h2_stream import Bell, LinkBroken, LinkStream, in_time
 MAX_STREAMS = 100  # at once on a child's connection; what every server of note takes
 CHILD_WINDOW, CHILD_TOTAL = 256 * 1024, 1024 * 1024  # bytes unread of one stream, of all of them
 HOST_WINDOW, HOST_TOTAL = 1024 * 1024, 4 * 1024 * 1024  # larger: there is a real network in between
+NARROW_WINDOW, NARROW_TOTAL = 64 * 1024, 256 * 1024  # of either, where there are many: all of it is memory
 FRAME_TIMEOUT = 30.0  # seconds for a frame or header block that has begun
 _ROOM = 128 * 1024  # bytes on their way to the peer before a writer waits
 _FULL = 512 * 1024  # bytes on their way before nothing more is read
@@ -58,13 +59,16 @@ OnRequest = Callable[[LinkStream, Fields, bool], None]
 
 
 class Link:
-    """The connection. on_request: told of each request of the peer's, and whether it has no body."""
+    """The connection. on_request: told of each request of the peer's, and whether it has no body. narrow:
+    little room for what was not read yet.
+    """
 
-    def __init__(self, io: Io, *, on_request: OnRequest | None = None) -> None:
+    def __init__(self, io: Io, *, on_request: OnRequest | None = None, narrow: bool = False) -> None:
         self._io, self._on_request = io, on_request
         self.is_client = not (server := on_request is not None)
         self._gate = FrameGate(server=server)
         window, total = (CHILD_WINDOW, CHILD_TOTAL) if server else (HOST_WINDOW, HOST_TOTAL)
+        window, total = (NARROW_WINDOW, NARROW_TOTAL) if narrow else (window, total)
         values = {
             SettingCodes.INITIAL_WINDOW_SIZE: window,
             SettingCodes.MAX_FRAME_SIZE: MAX_FRAME,

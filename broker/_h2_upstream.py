@@ -58,12 +58,12 @@ class _HostIo:
 class _HostLink:
     """One HTTP/2 connection to the host, and the task that serves it."""
 
-    def __init__(self, stream: PinnedStream, generation: int) -> None:
+    def __init__(self, stream: PinnedStream, generation: int, *, narrow: bool) -> None:
         self.peer, self.generation = stream.peer, generation
         self.expires = 0.0
         self.users = 0  # messages that have it, whether their stream is open yet or not
         self._stream = stream
-        self.link = Link(_HostIo(stream))
+        self.link = Link(_HostIo(stream), narrow=narrow)
         self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
@@ -296,7 +296,7 @@ class MixedUpstream:
         if stream.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
             self._speaks_h2 = False
             return Exchange(stream)
-        host = _HostLink(stream, generation)
+        host = _HostLink(stream, generation, narrow=self._call.broker.places.is_crowded)
         host.when_over(self._give_back)
         self._touch(host, target, permit)
         self._links.append(host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import anyio
 import pytest
 
 from fumehood.testing.http import Reply, Seen
-from tests.broker.h2_peers import GET, H2Server, H2Side, h2_child
+from tests.broker.h2_peers import GET, SETTINGS, WINDOW_UPDATE, H2Server, H2Side, frame, h2_child
 from tests.broker.test_inspect import trusting
 from tests.broker.test_transparent import caged
 from tests.broker.world import PUBLIC, World, policy
@@ -357,3 +358,22 @@ async def test_a_stream_may_follow_an_answer_at_once_though_its_work_goes_on(
         async with h2_child(call) as child:
             await child.send(child.head(1, [(":method", "POST"), *GET[1:]], end=False), child.head(3))
             assert (await child.answer(3))["reset"] == "7"  # control: one that is not answered yet
+
+
+@pytest.mark.parametrize("crowd", [0, 100])
+async def test_connections_among_many_have_narrow_windows(world: World, crowd: int) -> None:
+    """What a client or a host may send before anybody reads it is memory of the broker's, for each one."""
+    server = h2_host(world, lambda seen, side, stream: Reply(200, b"x" * 200_000))
+    world.name({"*": [PUBLIC]}, ttl=60)
+    async with world.call("https://api.example.com +inspect") as call:
+        call.broker.places.taken += crowd
+        async with h2_child(call) as child:
+            await child.until(lambda found: found.kind == WINDOW_UPDATE)
+            settings = next(found.payload for found in child.frames if found.kind == SETTINGS)
+            said = dict(struct.iter_unpack("!HI", settings))
+            await child.send(frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", 1 << 20)))
+            await child.send(child.head(1), frame(WINDOW_UPDATE, 0, 1, struct.pack("!I", 1 << 20)))
+            assert (await child.answer(1))[":status"] == "200" and len(child.bodies[1]) == 200_000
+            windows = said[4], server.sides[0].h2.remote_settings.initial_window_size
+        call.broker.places.taken -= crowd
+    assert windows == ((64 * 1024, 64 * 1024) if crowd else (256 * 1024, 1024 * 1024))
