@@ -26,6 +26,10 @@ def test_without_a_command_there_is_the_help_and_no_error_line(cli: Cli, words: 
             ["log", "show", "--kind", "EGRES_DENIED"],
             "error: --kind EGRES_DENIED: no row has this kind\nHint: did you mean EGRESS_DENIED?",
         ),
+        (
+            ["log", "show", "--limit", "9" * 20],
+            "error: Invalid value for '--limit': 99999999999999999999 is not in",
+        ),
         (["log", "show", "--kind", "x"], "error: --kind X: no row has this kind\nHint: kinds are APPROVAL_"),
         (
             ["policy", "suggest", "--tool", "u"],

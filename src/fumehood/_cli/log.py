@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fumehood.agent import Event, EventLog, Head
 
 SUMMARY_CHARS = 160
-DEFAULT_ROWS = 50
+DEFAULT_ROWS, MOST_ROWS = 50, 1_000_000_000
 WIDE = 110
 """From this width on a row has room for its date."""
 
@@ -39,7 +39,7 @@ def log() -> None:
 @click.option(
     "--limit",
     metavar="N",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, MOST_ROWS),
     default=DEFAULT_ROWS,
     show_default=True,
     help="The last N rows; 0 for all.",
@@ -66,7 +66,7 @@ def show(
 @click.option(
     "--lines",
     metavar="N",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, MOST_ROWS),
     default=10,
     show_default=True,
     help="Rows shown before following.",
