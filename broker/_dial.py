@@ -99,7 +99,7 @@ class Dialer:
             peer = await _peer_once_connected(sock, (text, at), timeout)
             if peer != expected:
                 raise OSError(f"the kernel connected to {peer} in place of {expected}")
-        except BaseException:
+        except BaseException:  # raised on: whatever ended it, nobody else has the socket to close it
             sock.close()
             raise
         return sock
