@@ -72,10 +72,10 @@ class Watch:
     def _look(self) -> None:
         try:
             found, group = look(self._child.pid, self._child.init), self._child.group
+            self._count_time(found)
         except OSError:  # no descriptor is left to the host
             self._again(None)
             return
-        self._count_time(found)
         if group is not None and group.memory_kills():
             # Version 1 kills one process of the tree and lets the rest wait for it.
             self._hit("memory")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -65,6 +66,39 @@ async def test_without_descriptors_a_call_is_refused_and_nothing_stays_open(
         assert outcome == "refused"
         refused += 1
     assert (outcome, refused > 3) == ("ok", True)
+
+
+IN_CHILDREN = """
+import os, time
+def run(input, ctx):
+    ctx.emit("NOW")
+    while True:
+        pid = os.fork()
+        if pid == 0:
+            while time.process_time() < 0.3:
+                pass
+            os._exit(0)
+        os.waitpid(pid, 0)
+"""
+"""No process of its own runs long enough for the kernel's limit."""
+
+
+class WithoutDescriptors(Services):
+    """Leaves the host none while the tool works, and some of the time after."""
+
+    async def event(self, kind: str, data: object) -> None:
+        with only_so_many(0):
+            await asyncio.sleep(0.2)  # the watcher looks four times
+        await super().event(kind, data)
+
+
+@pytest.mark.promise("isolate:limits-hold")
+async def test_the_watcher_goes_on_where_it_could_not_look_for_a_while(tool: Path) -> None:
+    tool.write_text(IN_CHILDREN, encoding="ascii")
+    spec = ToolSpec("watched", "module", path=tool, limits=Limits(cpu_s=1.0, timeout_s=10.0))
+    async with Isolator("namespaces", spares=0) as isolator:
+        ended = await isolator.call(spec, CallFrame("c", None, PATH), WithoutDescriptors())
+    assert short(ended) == "limit cpu"
 
 
 @contextlib.contextmanager
