@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -19,9 +20,11 @@ _ICMP6 = 58
 _SO_ATTACH_FILTER = 26
 _LOAD_BYTE, _LOAD_WORD, _LOAD_HALF = 0x30, 0x20, 0x28  # at a fixed place
 _LOAD_BYTE_X, _LOAD_WORD_X, _LOAD_HALF_X = 0x50, 0x40, 0x48  # behind the IP header, whose length is X
-_X_IS_IP_HEADER, _AND, _EQUAL, _RETURN = 0xB1, 0x54, 0x15, 0x06
+_X_IS_IP_HEADER, _AND, _EQUAL, _AT_LEAST, _RETURN = 0xB1, 0x54, 0x15, 0x35, 0x06
 _RESET_AND_ACK = 0x14
 _SEEN = 256  # bytes of a packet that are kept
+_GROUPS = ("224.0.0.251", "224.0.0.252", "239.255.255.250")
+"""mDNS, LLMNR, SSDP: of IPv4 groups the kernel shows those only in which somebody is."""
 
 Instruction = tuple[int, int, int, int]
 
@@ -39,6 +42,14 @@ _RESETS6: list[Instruction] = [  # an IPv6 raw socket is shown no IP header
 _UNREACHABLE: list[Instruction] = [
     (_X_IS_IP_HEADER, 0, 0, 0), (_LOAD_HALF_X, 0, 0, 0), (_EQUAL, 0, 1, 0x0303),
     (_RETURN, 0, 0, _SEEN), (_RETURN, 0, 0, 0),
+]  # fmt: skip
+# Datagrams to a group or to everybody, which nothing answers, so the watch shows them themselves: by the
+# first byte of the destination, in the IP header. An IPv6 raw socket is shown none; SKF_NET_OFF finds it.
+_TO_MANY: list[Instruction] = [
+    (_LOAD_BYTE, 0, 0, 16), (_AT_LEAST, 0, 1, 224), (_RETURN, 0, 0, _SEEN), (_RETURN, 0, 0, 0),
+]  # fmt: skip
+_TO_MANY6: list[Instruction] = [
+    (_LOAD_BYTE, 0, 0, 0xFFF00018), (_EQUAL, 0, 1, 0xFF), (_RETURN, 0, 0, _SEEN), (_RETURN, 0, 0, 0),
 ]  # fmt: skip
 _UNREACHABLE6: list[Instruction] = [
     (_LOAD_HALF, 0, 0, 0), (_EQUAL, 0, 1, 0x0104), (_RETURN, 0, 0, _SEEN), (_RETURN, 0, 0, 0),
@@ -80,7 +91,7 @@ def make_local(network: str, prefix: int) -> None:
 
 def open_watches() -> list[socket.socket]:
     """Sockets that see what this namespace's kernel refuses because nobody listens: resets for TCP and "port
-    unreachable" for UDP, over IPv4 and, where the kernel has it, IPv6.
+    unreachable" for UDP; and datagrams to groups and to everybody. Over IPv4 and, where there is one, IPv6.
 
     Nothing else passes their filters. They need CAP_NET_RAW here, which no tool has, so what they show cannot
     be forged. Raises OSError where raw sockets are refused.
@@ -88,10 +99,17 @@ def open_watches() -> list[socket.socket]:
     watches = [
         _raw(socket.AF_INET, socket.IPPROTO_TCP, _RESETS),
         _raw(socket.AF_INET, socket.IPPROTO_ICMP, _UNREACHABLE),
+        _raw(socket.AF_INET, socket.IPPROTO_UDP, _TO_MANY),
     ]
+    for group in _GROUPS:  # ip(7), struct ip_mreqn: by index, since `lo` has no address yet
+        member = socket.inet_aton(group) + bytes(4) + struct.pack("@i", _LOOPBACK_INDEX)
+        with contextlib.suppress(OSError):  # a kernel without groups has none to send to
+            watches[2].setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
     try:
         watches.append(_raw(socket.AF_INET6, socket.IPPROTO_TCP, _RESETS6))
         watches.append(_raw(socket.AF_INET6, _ICMP6, _UNREACHABLE6))
+        watches.append(_raw(socket.AF_INET6, socket.IPPROTO_UDP, _TO_MANY6))
+        watches[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)  # says where to
     except OSError as error:
         if error.errno != errno.EAFNOSUPPORT:
             raise

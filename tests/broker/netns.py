@@ -57,31 +57,6 @@ def _bound(family: int, kind: int, address: str, port: int) -> socket.socket:
     return sock
 
 
-def open_group_watches() -> list[socket.socket]:
-    """Raw sockets that see datagrams to groups and to everybody, which nothing answers. Nothing else passes
-    their filters: the first byte of the destination, in the IP header.
-    """
-    found = []
-    for family, place, compare, value in (
-        (socket.AF_INET, 16, 0x35, 224),
-        (socket.AF_INET6, 0xFFF00018, 0x15, 255),
-    ):
-        sock = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_UDP)
-        program = ((0x30, 0, 0, place), (compare, 0, 1, value), (6, 0, 0, 256), (6, 0, 0, 0))
-        code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in program))
-        sock.setsockopt(socket.SOL_SOCKET, 26, struct.pack("@HP", len(program), ctypes.addressof(code)))
-        found.append(sock)
-    for group in (
-        "224.0.0.251",
-        "224.0.0.252",
-        "239.255.255.250",
-    ):  # mDNS, LLMNR, SSDP: IPv4 asks for members
-        member = socket.inet_aton(group) + bytes(4) + struct.pack("@i", 1)
-        found[0].setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
-    found[1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
-    return found
-
-
 def child(
     channel: socket.socket, ports: list[int], proxy: int, routes: list[tuple[str, int]], early: str
 ) -> None:
@@ -102,7 +77,6 @@ def child(
         _bound(socket.AF_INET, socket.SOCK_STREAM, "127.0.0.1", proxy),
         *(_bound(socket.AF_INET6, socket.SOCK_STREAM, "::", port) for port in ports),
         *open_watches(),
-        *open_group_watches(),
     ]
     if early:
         address, port_text = early.rsplit(":", 1)

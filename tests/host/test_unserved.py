@@ -82,6 +82,29 @@ def test_an_attempt_on_a_port_without_a_door_is_refused_at_once_and_in_the_resul
     ]
 
 
+@pytest.mark.promise("broker:every-attempt-is-a-row")
+@pytest.mark.parametrize("person", PEOPLE)
+def test_a_datagram_to_a_group_or_to_everybody_is_in_the_result(person: str) -> None:
+    """Nothing answers it, so no refusal of the kernel shows it."""
+    code = (
+        "def run(input, ctx):\n"
+        "    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as four:\n"
+        "        four.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)\n"
+        "        for place in (('224.0.0.251', 5353), ('255.255.255.255', 9)):\n"
+        "            four.sendto(b'x', place)\n"
+        "    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as six:\n"
+        "        six.sendto(b'x', ('ff02::fb', 5353, 0, 1))\n"
+    )
+    with user_folder() as folder:
+        result = called(person, folder, 'module = "t.py"\negress = ["http://api.example.com"]\n', code)
+    assert result["outcome"] == "ok", result
+    assert sorted(rows(result)) == [
+        ("deny", "not-listed", "224.0.0.251", 5353),
+        ("deny", "not-listed", "255.255.255.255", 9),
+        ("deny", "not-listed", "ff02::fb", 5353),
+    ]
+
+
 @pytest.mark.promise("broker:no-network-outside-a-call")
 @pytest.mark.parametrize("person", PEOPLE)
 @pytest.mark.parametrize("ends", ["in an error", "never", "well"])
