@@ -38,6 +38,10 @@ class Exit:
     max_rss: int
 
 
+class PreloadFailed(Exception):
+    """A library of `preload` cannot be imported; the text names it. The machine is in order."""
+
+
 class ZygoteGone(Exception):
     """The zygote ended or failed; the text is what is known of why."""
 
@@ -71,7 +75,7 @@ class ZygoteHandle:
     async def start(self) -> None:
         """Exec the launcher, send the plan, wait until the zygote serves.
 
-        Raises SandboxUnavailable with the step that failed.
+        Raises SandboxUnavailable with the step that failed, PreloadFailed.
         """
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -249,10 +253,10 @@ async def _send_plan(control: socket.socket, plan: bytes) -> None:
         await loop.sock_sendall(control, plan[start : start + _PLAN_PACKET])
 
 
-def _start_failure(message: Mapping[str, Any], errors: str | None) -> SandboxUnavailable:
+def _start_failure(message: Mapping[str, Any], errors: str | None) -> Exception:
     step, text = message.get("step", "start"), message.get("error", "no reason given")
     if step == "preload":
-        return SandboxUnavailable(f"a library of `preload` cannot be imported: {text}", hint=errors)
+        return PreloadFailed(f"a library of `preload` cannot be imported: {text}")
     return SandboxUnavailable(
         f"the sandbox cannot be built: layer `{step}`: {text}",
         hint=errors or "`fumehood doctor` tries every layer and names the remedy",

@@ -29,7 +29,7 @@ from fumehood.isolate._session import DidNotLoad, Ended, Services, Session, door
 from fumehood.isolate._slots import Slots
 from fumehood.isolate._source import NoToolFile, Stamp, refuse_unreachable, speaks_of_asyncio
 from fumehood.isolate._spec import CallFrame, Machine, ToolSpec
-from fumehood.isolate._zygote import ZygoteGone, ZygoteHandle
+from fumehood.isolate._zygote import PreloadFailed, ZygoteGone, ZygoteHandle
 from fumehood.isolate.tiers import Tier
 from fumehood.policies.errors import SandboxUnavailable
 
@@ -193,7 +193,7 @@ class Isolator:
             self._refuse_when_closed()
             try:
                 cage = await self._cage(spec)
-            except NoToolFile as error:
+            except (NoToolFile, PreloadFailed) as error:
                 raise DidNotLoad("start", str(error)) from None
             except OSError as error:
                 raise _no_process(error) from error

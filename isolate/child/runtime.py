@@ -80,8 +80,8 @@ def _answer(channel: Channel, answer: Message) -> None:
         raise
     except BaseException as error:  # noqa: BLE001 - methods of the tool's own classes can raise anything
         told = plain.fault(answer.get("value")) or _safe_text(error)
-        name = "ValueError" if isinstance(error, plain.NotPlain) else _valid(type(error).__name__[:200])
-        message = _valid(f"run() returned what JSON cannot hold: {told}")
+        name = "ValueError" if isinstance(error, plain.NotPlain) else valid(type(error).__name__[:200])
+        message = valid(f"run() returned what JSON cannot hold: {told}")
         channel.send({"t": "error", "type": name, "message": message, "trace": "", "kind": "result"})
 
 
@@ -176,26 +176,26 @@ def _describe(error: BaseException, kind: str) -> Message:
         frames = []
     reason = getattr(error, "reason", None)
     told: Message = {
-        "type": _valid(type(error).__name__[:200]),
+        "type": valid(type(error).__name__[:200]),
         "message": _safe_text(error),
-        "trace": _valid("".join(frames)[-_ERROR_TEXT_CAP:]),
+        "trace": valid("".join(frames)[-_ERROR_TEXT_CAP:]),
         "kind": kind,
     }
     if isinstance(error, OSError) and isinstance(error.errno, int) and 0 < error.errno < 4096:
         told["errno"] = error.errno
     if isinstance(reason, str):
-        told["reason"] = _valid(reason[:64])
+        told["reason"] = valid(reason[:64])
     return told
 
 
 def _safe_text(error: BaseException) -> str:
     try:
-        return _valid(str(error)[:_ERROR_TEXT_CAP])
+        return valid(str(error)[:_ERROR_TEXT_CAP])
     except BaseException:  # noqa: BLE001 - __str__ is the tool's code
         return "<the error's own text could not be made>"
 
 
-def _valid(text: str) -> str:
+def valid(text: str) -> str:
     """Text that UTF-8 can hold: lone surrogates become question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 

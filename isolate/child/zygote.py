@@ -312,5 +312,6 @@ def _exec_command(channel: Channel, argv: list[str]) -> None:
     except (OSError, ValueError) as error:  # ValueError: what no argument and no environment can hold
         code = getattr(error, "errno", None)
         why = program.why_not(found, path, error) if isinstance(error, OSError) else str(error)
-        channel.send({"t": "exec-failed", "program": argv[0], "errno": code, "error": why})
+        told = {"program": runtime.valid(argv[0]), "error": runtime.valid(why)}
+        channel.send({"t": "exec-failed", "errno": code, **told})
         os._exit(127)

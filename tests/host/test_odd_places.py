@@ -151,6 +151,12 @@ def test_a_program_that_cannot_be_run_is_named_with_why_and_the_remedy(place: Pa
     assert done.err.startswith(f"{told}{NOT_RUN[program]}\n")
 
 
+def test_a_program_whose_name_is_no_text_is_refused_as_any_other(place: Path) -> None:
+    done = shell(place, "fumehood run -- $(printf '\\344-no-such')")
+    assert done.code == 2
+    assert f"the program '?-no-such' cannot be run inside the sandbox: {NOT_RUN['no-such']}" in done.err
+
+
 def test_a_program_outside_of_the_grants_says_what_to_grant(place: Path) -> None:
     done = shell(place, "fumehood run -- ./hello")
     assert done.code == 2

@@ -101,6 +101,16 @@ async def test_who_closes_ends_what_runs_and_refuses_what_begins(folder: Path, t
     assert await settled(lambda: (host.num_fds(), len(host.children(recursive=True))), before) == before
 
 
+async def test_a_library_of_preload_that_is_not_there_is_no_fault_of_the_machine(folder: Path) -> None:
+    path = tool(folder, "def run(input, ctx):\n    return 1\n")
+    spec = ToolSpec("loading", "module", path=path, preload=("json", "no_such_library"))
+    async with Isolator("namespaces", spares=0) as isolator:
+        ended = await isolator.call(spec, CallFrame("c", None, PATH), Services())
+    assert short(ended) == "sandbox_error start"
+    told = "a library of `preload` cannot be imported: ModuleNotFoundError: No module named 'no_such_library'"
+    assert ended.verdict.message == told
+
+
 HOLDING = """
 import os
 held = []
