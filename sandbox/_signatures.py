@@ -198,8 +198,11 @@ def _doc_lines(text: str) -> list[str]:
         c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else " "
         for c in text[:MAX_TEXT]
     )
-    safe = safe.replace("*/", "* /").replace('"""', "'''").replace("\\", "/").rstrip('"')
-    return [line.strip() for line in safe.splitlines() if line.strip()][:6]
+    safe = safe.replace("*/", "* /").replace('"""', "'''").replace("\\", "/")
+    lines = [line.strip() for line in safe.splitlines() if line.strip()][:6]
+    while lines and lines[-1].endswith('"'):  # beside the quotes that end the text, once all else is cut
+        lines[-1:] = [left] if (left := lines[-1].rstrip('" ')) else []
+    return lines
 
 
 _SPOKEN = {"js": "JavaScript", "python": "Python"}

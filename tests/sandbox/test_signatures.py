@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fumehood.sandbox import ToolSignature, declarations, python_stubs, run_script_tool, typescript
@@ -78,6 +78,8 @@ schemas = st.dictionaries(words, st.sampled_from(["object", "array", "string"]) 
 
 @pytest.mark.promise("sandbox:signatures-stay-text")
 @given(description=st.text(max_size=80), schema=schemas, inner=schemas)
+@example('"\U00018cd6', {}, {})  # a quote that is the last character once another is taken away
+@example('1\n2\n3\n4\n5\n6"\n7', {}, {})
 def test_any_schema_and_description_gives_python_that_parses(
     description: str, schema: dict[str, object], inner: dict[str, object]
 ) -> None:
