@@ -247,11 +247,17 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
 
-def load_seccomp(program: bytes, flags: int = 0) -> int:
-    """Install a BPF program (8 bytes an instruction).
+@functools.cache
+def describe_filter(program: bytes) -> tuple[_FilterProgram, object]:
+    """A BPF program (8 bytes an instruction) as seccomp(2) takes it, and the memory that it stands in.
 
-    Returns the listener's descriptor with NEW_LISTENER, else 0.
+    Asked ahead in the launcher: what it makes is then no child's to copy.
     """
     buffer = ctypes.create_string_buffer(program, len(program))
-    described = _FilterProgram(len(program) // 8, ctypes.addressof(buffer))
+    return _FilterProgram(len(program) // 8, ctypes.addressof(buffer)), buffer
+
+
+def load_seccomp(program: bytes, flags: int = 0) -> int:
+    """Install a BPF program. Returns the listener's descriptor with NEW_LISTENER, else 0."""
+    described, _ = describe_filter(program)
     return syscall("seccomp", SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(described))

@@ -29,6 +29,7 @@ def main(fd: int) -> NoReturn:
     plan = json.loads(_receive_plan(host))
     for key in ("seccomp", "seccomp_notify"):
         plan[key] = bytes.fromhex(plan[key])
+        _uapi_proc.describe_filter(plan[key])
     code = 1
     try:
         # Remembered for every child: none of them sees /proc/sys.

@@ -209,6 +209,10 @@ def prepare(plan: dict[str, Any]) -> None:
     _use_once()
     if plan["tool"]["kind"] == "module":
         library.offer()
+        if not plan["namespaces"]:
+            sockets.say(sockets.USE_FETCH)
+        elif plan["doors"] is None:
+            sockets.say(sockets.NO_EGRESS)
         runtime.warm(plan["tool"]["asyncio"])
         plan["tool"]["name"] = runtime.name_of(plan["tool"]["path"])
     tasks = os.listdir("/proc/self/task") if os.path.exists("/proc/self/task") else []
@@ -276,10 +280,6 @@ def _child(plan: dict[str, Any], fds: list[int], parent: int, ruleset: int | Non
             last=lambda: limits.lower_descriptors(plan["limits"]),
         )
         if plan["tool"]["kind"] == "module":
-            if not plan["namespaces"]:
-                sockets.say(sockets.USE_FETCH)
-            elif plan["doors"] is None:
-                sockets.say(sockets.NO_EGRESS)
             runtime.prepare()
         channel.receive()  # the host has looked at us from outside and says go on
         if plan["tool"]["kind"] == "module":
