@@ -83,12 +83,13 @@ def _fork_init(own: int, wake: int) -> tuple[int, int]:
 def _be_init() -> None:
     """Reap orphans until killed; holds no descriptor, no capability and nothing worth reading.
 
-    It takes no parent-death signal: the maker's end takes the whole namespace with it. Every call pays for
-    whatever is called here, in pages that are copied.
+    The maker's end takes the whole namespace with it; the parent-death signal is for where there is none
+    after all. Every call pays for whatever is called here, in pages that are copied.
     """
     try:
         _uapi_proc.close_from(0)
         _uapi_proc.drop_capabilities()
+        _uapi_proc.prctl(_uapi_proc.PR_SET_PDEATHSIG, signal.SIGKILL)
         while True:
             _signal.sigwait(_ENDS)
             _reap()
