@@ -18,7 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.isolate.drivers import running
+from fumehood.isolate import CallFrame, ToolSpec
+from fumehood.policies.errors import SandboxUnavailable
+from tests.isolate.drivers import running, settled
+from tests.isolate.runner import DEGRADED, DegradedIsolator, Services, degraded_children
 from tests.isolate.setups import ROOTLESS
 from tests.users import ROOT, as_user
 
@@ -129,3 +132,28 @@ def test_the_same_programs_outlive_a_parent_that_only_runs_them() -> None:
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert len(left) == 1
+
+
+def _left_alone() -> list[int]:
+    """Processes of a launcher with walls taken out whose launcher is gone."""
+    mine = set(running(str(DEGRADED)))
+    found = []
+    for pid in mine:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(pid).parent()
+            if parent is None or parent.pid not in mine and "pytest" not in " ".join(parent.cmdline()):
+                found.append(pid)
+    return found
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("isolate:gone-with-the-host")
+async def test_an_init_ends_with_its_maker_where_no_namespace_ends_it(tmp_path: Path) -> None:
+    tool = tmp_path / "tool.py"
+    tool.write_text("def run(input, ctx):\n    return 1\n", encoding="utf-8")
+    before = set(_left_alone())
+    with degraded_children():
+        async with DegradedIsolator("namespaces", ["pid"], spares=0) as isolator:
+            with pytest.raises(SandboxUnavailable, match="not caged as planned"):
+                await isolator.call(ToolSpec("t", "module", path=tool), CallFrame("c", None, {}), Services())
+    assert await settled(lambda: set(_left_alone()) <= before, True)
